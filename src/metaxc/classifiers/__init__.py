@@ -1,0 +1,7 @@
+"""Classifiers of the observed items: closed-form or trained, one per item, frozen afterwards."""
+
+from metaxc.classifiers.base import Classifiers
+from metaxc.classifiers.closed_form import centroid, ridge
+from metaxc.classifiers.one_vs_all import OneVsAllConfig, one_vs_all
+
+__all__ = ["Classifiers", "OneVsAllConfig", "centroid", "one_vs_all", "ridge"]

@@ -1,0 +1,68 @@
+"""One classifier per observed item: what the clicks taught about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from metaxc.errors import DataError
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Classifiers:
+    """Classifiers of the observed items, unit length.
+
+    They are kept at unit length because they are combined: how much a classifier counts is a constant that
+    is chosen on pseudo-novel items, not a by-product of how many clicks its item has.
+
+    Args:
+        weights: (observed, dim) float32, unit rows; a zero row where an item had no click.
+        clicks: (observed,) int64, how many clicks each was fitted on.
+        query_layer: (dim, dim) float32 or None; when given, every query embedding x becomes
+            normalize(x + x @ query_layer) before anything is scored with it.
+    """
+
+    weights: Floats
+    clicks: NDArray[np.int64]
+    query_layer: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def __repr__(self) -> str:
+        layer = "" if self.query_layer is None else ", with a query layer"
+        return f"Classifiers({len(self):,} × {self.weights.shape[1]}{layer})"
+
+    def queries(self, embeddings: Floats) -> Floats:
+        """Query embeddings as these classifiers score them."""
+        if self.query_layer is None:
+            return embeddings
+        return scaled_to_unit(embeddings + embeddings @ self.query_layer)
+
+
+def scaled_to_unit(rows: NDArray[np.floating]) -> Floats:
+    """Rows at unit length; zero rows stay zero."""
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return (rows / np.where(norms > 0, norms, 1.0)).astype(np.float32)
+
+
+def check_training(queries: Floats, clicks: csr_array) -> None:
+    """One embedding per row of clicks, all finite."""
+    if len(queries) != clicks.shape[0]:
+        raise DataError(
+            "Queries and clicks differ in number",
+            got=f"{len(queries)} embeddings, {clicks.shape[0]} rows of clicks",
+            expected="one embedding per query",
+        )
+    if not np.isfinite(queries).all():
+        raise DataError("The query embeddings hold NaN or infinity", expected="numbers")
+
+
+def clicks_per_item(clicks: csr_array) -> NDArray[np.int64]:
+    """(items,) how many queries clicked each."""
+    return np.bincount(clicks.indices, minlength=clicks.shape[1]).astype(np.int64)

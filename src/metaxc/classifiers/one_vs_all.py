@@ -1,0 +1,126 @@
+"""Trained one-vs-all classifiers: binary cross-entropy of every item against every query, as in the paper.
+
+Up to `ALL_ITEMS` items each step scores its queries against all of them. Above that it scores the clicked
+items of the batch and negatives mined for its queries: the items the classifiers of the last refresh
+ranked highest, a few at random, and the clicked items of the rest of the batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.sparse import csr_array
+from torch import nn
+from torch.nn import functional
+from tqdm import tqdm
+
+from metaxc.classifiers.base import Classifiers, check_training, scaled_to_unit
+from metaxc.classifiers.closed_form import ridge
+from metaxc.index.topk import top_k
+
+Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+ALL_ITEMS = 50_000
+"""512 queries × 50,000 items are 100 MiB of logits: the most that a step on a laptop should hold."""
+
+
+class OneVsAllConfig(BaseModel):
+    """How one-vs-all classifiers are trained."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epochs: int = Field(4, ge=1, description="passes over the queries")
+    batch: int = Field(512, ge=1, description="queries per step")
+    learning_rate: float = Field(2e-3, gt=0, description="Adam's, falling linearly to 0")
+    scale: float = Field(20.0, gt=0, description="of the logits at the start; learnt")
+    query_layer: bool = Field(True, description="train one residual layer over the query embeddings too")
+    mined: int = Field(20, ge=1, description="mined negatives per query, above the all-items size")
+    all_items: int = Field(ALL_ITEMS, ge=0, description="score all items up to this many")
+
+
+def one_vs_all(
+    queries: Floats,
+    clicks: csr_array,
+    config: OneVsAllConfig | None = None,
+    *,
+    start: Classifiers | None = None,
+    seed: int = 0,
+) -> Classifiers:
+    """Classifiers trained by binary cross-entropy, warm-started from `start` (ridge when None).
+
+    Args:
+        queries: (queries, dim) float32.
+        clicks: (queries, observed).
+        config: How.
+        start: Where to start.
+        seed: Of the order and the random negatives.
+    """
+    check_training(queries, clicks)
+    config = config or OneVsAllConfig()
+    random = np.random.default_rng(seed)
+    start = start or ridge(queries, clicks)
+    items = clicks.shape[1]
+    dense = items <= config.all_items
+    weights = nn.Embedding(items, queries.shape[1], sparse=not dense)
+    weights.weight.data.copy_(torch.from_numpy(start.weights))
+    layer = nn.Parameter(torch.zeros(queries.shape[1], queries.shape[1]))
+    # The bias starts at the log-odds of a click, so that the first steps do not spend themselves on it.
+    share = max(clicks.nnz / (clicks.shape[0] * items), 1e-9)
+    bias = nn.Parameter(torch.tensor(float(np.log(share)) - 2.0))
+    log_scale = nn.Parameter(torch.tensor(config.scale).log())
+    rest = [bias, log_scale, *([layer] if config.query_layer else [])]
+    optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(rest, lr=config.learning_rate)]
+    optimizers.append(
+        torch.optim.Adam(weights.parameters(), lr=config.learning_rate)
+        if dense
+        else torch.optim.SparseAdam(list(weights.parameters()), lr=config.learning_rate)
+    )
+    per_epoch = -(-len(queries) // config.batch)
+    steps = per_epoch * config.epochs
+    with tqdm(total=steps, desc="train classifiers", unit="step", disable=None, leave=False) as bar:
+        for step in range(steps):
+            if step % per_epoch == 0:
+                order = random.permutation(len(queries))
+                mined = None if dense else _mine(queries, weights, layer, config)
+            rows = order[(step % per_epoch) * config.batch :][: config.batch]
+            x = torch.from_numpy(np.array(queries[rows]))
+            x = functional.normalize(x + x @ layer, dim=1) if config.query_layer else x
+            columns = None if mined is None else _candidates(clicks, rows, mined, random)
+            w = weights.weight if columns is None else weights(torch.from_numpy(columns))
+            logits = log_scale.exp() * (x @ w.T) + bias
+            loss = functional.binary_cross_entropy_with_logits(
+                logits, _targets(clicks, rows, columns), reduction="sum"
+            ) / len(rows)
+            for optimizer in optimizers:
+                optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - step / steps)
+                optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            for optimizer in optimizers:
+                optimizer.step()
+            bar.update()
+    trained = scaled_to_unit(weights.weight.detach().numpy())
+    return Classifiers(trained, start.clicks, layer.detach().numpy() if config.query_layer else None)
+
+
+def _targets(clicks: csr_array, rows: Rows, columns: Rows | None) -> torch.Tensor:
+    part = clicks[rows]
+    if columns is not None:
+        part = part[:, columns]
+    return torch.from_numpy(part.toarray())
+
+
+def _candidates(clicks: csr_array, rows: Rows, mined: Rows, random: np.random.Generator) -> Rows:
+    """The distinct items a batch is scored against: its clicks, its mined negatives, as many at random."""
+    some = random.integers(0, clicks.shape[1], size=len(rows))
+    return np.unique(np.concatenate([clicks[rows].indices, mined[rows].ravel(), some])).astype(np.int64)
+
+
+def _mine(queries: Floats, weights: nn.Embedding, layer: torch.Tensor, config: OneVsAllConfig) -> Rows:
+    current = weights.weight.detach().numpy()
+    x = np.asarray(queries)
+    if config.query_layer:
+        x = scaled_to_unit(x + x @ layer.detach().numpy())
+    return top_k(x, current, min(config.mined, len(current)))[0]

@@ -1,0 +1,107 @@
+"""What the verbs share: options, printing, and how a data folder gets its novel items."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from metaxc.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from metaxc.data import Dataset
+    from metaxc.emmett import Emmett
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+Threads = Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0 takes all cores.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Same seed and threads, same result.")]
+Cache = Annotated[
+    Path | None,
+    typer.Option("--cache", help="Folder for embeddings.  [default: $METAXC_CACHE or ~/.cache/metaxc]"),
+]
+Model = Annotated[Path, typer.Argument(help="Model folder.", metavar="MODEL")]
+Data = Annotated[Path, typer.Argument(help="Data set folder.", metavar="DATA")]
+Base = Annotated[
+    str | None, typer.Option("--base", help="Folder of the pretrained weights, when they have moved.")
+]
+
+
+def say(line: str) -> None:
+    """One line of progress, to stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def print_json(value: object) -> None:
+    """One object on stdout."""
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right_from: int = 1
+) -> None:
+    """A table on stdout; columns from `right_from` on are right-aligned."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place >= right_from else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
+
+
+def set_threads(threads: int) -> None:
+    """Set the threads of all numeric work."""
+    import torch
+
+    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+
+
+def load_model(folder: Path, base: str | None, cache: Path | None) -> Emmett:
+    """The model, with the embedding cache at hand."""
+    from metaxc.emmett import Emmett
+    from metaxc.encoders import EmbeddingCache
+
+    return Emmett.load(folder, base=base, cache=EmbeddingCache(cache))
+
+
+def read_lines(file: Path | None, texts: Sequence[str] | None, what: str) -> list[str]:
+    """Texts from the command line, or one per line from a file ("-" is stdin)."""
+    if file is not None:
+        try:
+            lines = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"The file of {what} cannot be read", got=f"{file}: {error}") from error
+        return [line for line in lines.splitlines() if line.strip()]
+    if not texts:
+        raise ConfigError(f"No {what} given", expected="texts, or --file FILE (- for stdin)")
+    return list(texts)
+
+
+def with_split(dataset: Dataset, how: dict[str, Any] | None) -> tuple[Dataset, dict[str, Any] | None]:
+    """The data set with novel items and a test part: its own where it has both, else split as `how` says.
+
+    Returns the data set and the split that was made, None where none was needed.
+    """
+    from metaxc.data import split
+
+    if dataset.novel is not None and dataset.test is not None:
+        return dataset, None
+    how = how or {"novel": 0.1, "test": 0.15, "by": "random", "seed": 0}
+    novel_ids = None if dataset.novel is None else [dataset.items.ids[row] for row in dataset.novel_rows]
+    made, report = split(
+        dataset, novel=how["novel"], test=how["test"], by=how["by"], seed=how["seed"], novel_ids=novel_ids
+    )
+    if how.get("hash") not in (None, report.hash):
+        raise DataError(
+            "The data set is not the one the model was trained on",
+            got=f"split {report.hash[:16]}",
+            expected=f"split {how['hash'][:16]}",
+            fix="evaluate on the folder that was given to train",
+        )
+    return made, {**how, "hash": report.hash, "counts": report.to_dict()}

@@ -1,0 +1,128 @@
+"""`metaxc train`: from a click log to a model folder."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from metaxc.cli.shared import Cache, Data, Json, Seed, Threads, print_json, say, set_threads, with_split
+from metaxc.errors import ConfigError, MetaxcError
+
+
+def train(
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", help="Model folder to write.")],
+    novel: Annotated[float, typer.Option(help="Share of novel items, when DATA has no novel.txt.")] = 0.1,
+    test: Annotated[float, typer.Option(help="Share of test queries, when DATA has no test part.")] = 0.15,
+    by: Annotated[str, typer.Option(help="Choose both by: random, or time.")] = "random",
+    encoder: Annotated[
+        str, typer.Option(help="adapted, static, pretrained; or vectors (from DATA's vectors.*.npy).")
+    ] = "adapted",
+    base: Annotated[
+        str | None, typer.Option(help="Pretrained weights: a sentence-transformers folder.")
+    ] = None,
+    classifiers: Annotated[str, typer.Option(help="ridge, centroid or one_vs_all.")] = "ridge",
+    generator: Annotated[
+        str, typer.Option(help="combine, transformer, post_norm, sum or weighted_sum.")
+    ] = "combine",
+    neighbours: Annotated[
+        int | None, typer.Option("--neighbours", "-K", help="K; chosen on pseudo-novel items by default.")
+    ] = None,
+    depth: Annotated[int, typer.Option(help="Layers of a transformer generator.")] = 1,
+    epochs: Annotated[int, typer.Option(help="Passes over the queries to adapt the encoder.")] = 5,
+    paper: Annotated[bool, typer.Option("--paper", help="The paper's own choices for all of these.")] = False,
+    seed: Seed = 0,
+    threads: Threads = 0,
+    cache: Cache = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace a model trained from other inputs.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model on the observed items' clicks, and take the novel items in.
+
+    Uses DATA's novel.txt and test part if there are any, else makes a split. Killed and started again, it goes on
+    where it was (OUT.stages); when done, OUT is a folder that evaluate, search and explain read.
+    """
+    from pydantic import ValidationError
+
+    from metaxc.data import read_folder
+    from metaxc.encoders import EmbeddingCache
+    from metaxc.encoders.vectors import read_vectors
+    from metaxc.irene import Irene, IreneConfig
+
+    set_threads(threads)
+    started = time.perf_counter()
+    try:
+        config = (
+            Irene.paper().config
+            if paper
+            else IreneConfig.model_validate(
+                {
+                    "encoder": "pretrained" if encoder == "vectors" else encoder,
+                    "classifiers": classifiers,
+                    "generator": generator,
+                    "neighbours": neighbours,
+                    "depth": depth,
+                    "adapter": {"epochs": epochs},
+                }
+            )
+        )
+        config = config.model_copy(update={"seed": seed, **({"base": base} if base else {})})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(
+            f"--{'-'.join(map(str, first['loc'])) or 'option'} is not right",
+            got=repr(first["input"]),
+            expected=first["msg"],
+        ) from error
+    given = read_folder(data)
+    own = read_vectors(data, given) if encoder == "vectors" else None
+    dataset, made_split = with_split(given, {"novel": novel, "test": test, "by": by, "seed": seed})
+    say(repr(dataset))
+    recipe = Irene(config, encoder=own, cache=EmbeddingCache(cache))
+    inputs = recipe.inputs(dataset)
+    if _done(out, inputs, overwrite):
+        say(f"{out}: already trained from these inputs")
+        return
+    stages = out.with_name(f"{out.name}.stages")
+    model = recipe.fit(dataset, stages=stages, report=say)
+    if made_split is not None:
+        model.about["split"] = made_split
+    model.save(out)
+    shutil.rmtree(stages, ignore_errors=True)
+    seconds = time.perf_counter() - started
+    say(f"{out}: written after {seconds:.1f} s")
+    if as_json:
+        print_json({"model": str(out), "seconds": seconds, "stages": recipe.seconds, **model.about})
+
+
+def _done(out: Path, inputs: str, overwrite: bool) -> bool:
+    """Whether OUT already is this very model; another one there is an error unless it may be replaced."""
+    from metaxc.emmett import Emmett
+
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    try:
+        about = Emmett.about_of(out)
+    except MetaxcError as error:
+        if overwrite:
+            return False
+        raise ConfigError(
+            "The output folder is there and is not a whole model",
+            got=out,
+            expected="a new folder",
+            fix="give another --out, or --overwrite",
+        ) from error
+    if about.get("inputs") == inputs:
+        return True
+    if overwrite:
+        return False
+    raise ConfigError(
+        "The output folder holds a model trained from other inputs",
+        got=out,
+        expected="a new folder",
+        fix="give another --out, or --overwrite",
+    )

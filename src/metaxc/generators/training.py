@@ -1,0 +1,133 @@
+"""Training a generator: observed items play novel ones.
+
+Each observed item is represented from its neighbours' classifiers, never its own, and judged by its own
+clicks. A batch is a set of *items* with a few of their queries each, so the cost grows with the items and
+not with the clicks. The items of a batch come in clusters of near neighbours, drawn anew each epoch, so
+its negatives are hard; every true pair of the batch counts as a positive, always.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.sparse import csr_array
+from torch import Tensor, nn
+from torch.nn import functional
+from tqdm import tqdm
+
+from metaxc.encoders.adapter import clicked_pairs, one_click_each
+from metaxc.generators.base import TorchGenerator, gather
+
+Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+
+class GeneratorTraining(BaseModel):
+    """How a generator is trained."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epochs: int = Field(4, ge=0, description="passes over the observed items; 0 leaves the start as it is")
+    batch: int = Field(512, ge=2, description="items per step")
+    queries_per_item: int = Field(2, ge=1, description="clicked queries drawn per item and step")
+    cluster: int = Field(32, ge=1, description="near neighbours that share a batch")
+    learning_rate: float = Field(5e-4, gt=0, description="Adam's, falling linearly to 0")
+    positive_weight: float = Field(4.0, gt=0, description="C: what a missed click costs against a false one")
+    scale: float = Field(20.0, gt=0, description="of the logits at the start; learnt")
+
+
+def train_generator(
+    generator: TorchGenerator,
+    queries: Floats,
+    embeddings: Floats,
+    clicks: csr_array,
+    classifiers: Floats,
+    neighbours: Rows,
+    scores: Floats,
+    config: GeneratorTraining,
+    *,
+    seed: int = 0,
+) -> TorchGenerator:
+    """Train `generator` in place, and return it.
+
+    Args:
+        generator: What to train; the combine and the sum have nothing to learn and come back as they are.
+        queries: (queries, dim).
+        embeddings: (observed, dim) the items' embeddings.
+        clicks: (queries, observed).
+        classifiers: (observed, dim).
+        neighbours: (observed, K) rows, the item itself excluded.
+        scores: (observed, K) similarities, by the same selector as in serving.
+        config: How.
+        seed: Of clusters, order and choice of queries.
+    """
+    if not list(generator.parameters()) or config.epochs == 0:
+        return generator.eval()
+    random = np.random.default_rng(seed)
+    torch.manual_seed(seed)  # dropout draws from the global generator
+    by_item = csr_array(clicks.T.tocsr())
+    by_item.sort_indices()
+    clicked_items = np.flatnonzero(np.diff(by_item.indptr) > 0)
+    batch = min(config.batch, len(clicked_items))
+    per_epoch = max(1, len(clicked_items) // batch)
+    steps = per_epoch * config.epochs
+    log_scale = nn.Parameter(torch.tensor(config.scale).log())
+    bias = nn.Parameter(torch.tensor(-config.scale / 2))
+    optimizer = torch.optim.Adam([*generator.parameters(), log_scale, bias], lr=config.learning_rate)
+    generator.train()
+    with tqdm(total=steps, desc="train the generator", unit="step", disable=None, leave=False) as bar:
+        for step in range(steps):
+            if step % per_epoch == 0:
+                order = clicked_items[clustered_order(embeddings[clicked_items], config.cluster, random)]
+            rows = order[(step % per_epoch) * batch :][:batch]
+            drawn = [one_click_each(by_item, rows, random) for _ in range(config.queries_per_item)]
+            query_rows = np.unique(np.concatenate(drawn))
+            made = generator(
+                torch.from_numpy(embeddings[rows]),
+                torch.from_numpy(gather(classifiers, neighbours[rows])),
+                torch.from_numpy(scores[rows]),
+            )
+            logits = log_scale.exp() * (torch.from_numpy(np.array(queries[query_rows])) @ made.T) + bias
+            loss = weighted_cross_entropy(
+                logits, clicked_pairs(clicks, query_rows, rows), config.positive_weight
+            )
+            optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - step / steps)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            bar.update()
+    return generator.eval()
+
+
+def weighted_cross_entropy(logits: Tensor, clicked: Tensor, positive_weight: float) -> Tensor:
+    """Binary cross-entropy summed over items and averaged over queries, clicks weighted by C.
+
+    Args:
+        logits: (queries, items).
+        clicked: (queries, items) bool; every true pair is a positive.
+        positive_weight: C.
+    """
+    weight = torch.tensor(positive_weight)
+    total = functional.binary_cross_entropy_with_logits(
+        logits, clicked.float(), pos_weight=weight, reduction="sum"
+    )
+    return total / len(logits)
+
+
+def clustered_order(embeddings: Floats, size: int, random: np.random.Generator) -> Rows:
+    """(n,) a permutation in which near neighbours stand together in groups of about `size`, the groups in
+    random order: halved by random directions until the groups are small, a fresh draw each call."""
+    groups = [np.arange(len(embeddings))]
+    while max(len(group) for group in groups) > size:
+        halves: list[Rows] = []
+        for group in groups:
+            if len(group) <= size:
+                halves.append(group)
+                continue
+            first, second = embeddings[random.choice(group, 2, replace=False)]
+            order = group[np.argsort(embeddings[group] @ (first - second), kind="stable")]
+            halves += [order[: len(order) // 2], order[len(order) // 2 :]]
+        groups = halves
+    return np.concatenate([groups[i] for i in random.permutation(len(groups))])

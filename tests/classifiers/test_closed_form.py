@@ -1,0 +1,30 @@
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from metaxc.classifiers import centroid, ridge
+from metaxc.errors import DataError
+
+QUERIES = np.array([[1, 0], [0.6, 0.8], [0, 1]], dtype=np.float32)
+CLICKS = csr_array(np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0]], dtype=np.float32))
+
+
+def test_ridge_solves_the_normal_equations():
+    found = ridge(QUERIES, CLICKS, penalty=0.5)
+    expected = np.linalg.solve(QUERIES.T @ QUERIES + 0.5 * np.eye(2), QUERIES.T @ CLICKS.toarray()).T
+    expected[:2] /= np.linalg.norm(expected[:2], axis=1, keepdims=True)
+    np.testing.assert_allclose(found.weights, expected, atol=1e-6)
+    assert found.clicks.tolist() == [2, 2, 0]
+
+
+def test_centroid_is_the_mean_direction_and_zero_without_clicks():
+    found = centroid(QUERIES, CLICKS)
+    np.testing.assert_allclose(found.weights[0], np.array([1.6, 0.8]) / np.hypot(1.6, 0.8), atol=1e-6)
+    assert found.weights[2].tolist() == [0, 0]
+
+
+def test_wrong_input_is_named():
+    with pytest.raises(DataError, match="differ in number"):
+        ridge(QUERIES[:2], CLICKS)
+    with pytest.raises(DataError, match="NaN"):
+        ridge(np.full_like(QUERIES, np.nan), CLICKS)

@@ -1,0 +1,175 @@
+"""Checking a folder: every problem is listed, and nothing a file may hold makes it raise."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metaxc.data.check import LONG_TEXT, SHOWN, Report, check_folder
+from metaxc.data.problems import Problem
+
+
+def lines(**texts: str) -> str:
+    return "".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in texts.items())
+
+
+def fill(folder: Path, **files: str | bytes) -> Path:
+    content: dict[str, str | bytes] = {
+        "items.jsonl": lines(a="apple", b="sky", c="tea"),
+        "queries.train.jsonl": lines(q="fruit", r="drink"),
+        "clicks.train.tsv": "q\ta\nr\tc\n",
+        "queries.test.jsonl": lines(t="air"),
+        "clicks.test.tsv": "t\tb\n",
+        "novel.txt": "b\n",
+    }
+    content |= {name.replace("_", "."): text for name, text in files.items()}
+    for name, text in content.items():
+        (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    return folder
+
+
+def found(report: Report) -> list[tuple[str, str, str, int | None]]:
+    return [(p.severity, p.kind, p.file, p.line) for p in report.problems]
+
+
+def test_good_folder(tmp_path: Path) -> None:
+    report = check_folder(fill(tmp_path))
+    assert report.ok
+    assert report.problems == []
+    assert report.sizes == {
+        "items": 3, "train queries": 2, "train clicks": 2, "test queries": 1, "test clicks": 1,
+    }  # fmt: skip
+
+
+def test_every_bad_line_of_a_file_is_listed(tmp_path: Path) -> None:
+    bad = b"\n".join([
+        b'{"id": "a", "text": "apple"}', b'{"id": "b", "text": ""}', b"{", b'{"id": "c", "text": 7}',
+        b'{"id": "a", "text": "x"}', b'{"id": "d"}', b'{"id": "e", "text": "\xfe"}', b'{"text": "x"}',
+        b'{"id": "f", "text": "fig"}', b"",
+    ])  # fmt: skip
+    report = check_folder(fill(tmp_path, items_jsonl=bad, clicks_train_tsv="q\ta\nr\tc\nr\tf\nr\td\n"))
+    assert found(report) == [
+        ("error", "empty text", "items.jsonl", 2),
+        ("error", "invalid JSON", "items.jsonl", 3),
+        ("error", "text not a string", "items.jsonl", 4),
+        ("error", "duplicate id", "items.jsonl", 5),
+        ("error", "missing key", "items.jsonl", 6),
+        ("error", "invalid UTF-8", "items.jsonl", 7),
+        ("error", "missing key", "items.jsonl", 8),
+    ]
+    assert not report.ok
+    assert report.counts["error"] == 7
+
+
+def test_bad_clicks(tmp_path: Path) -> None:
+    report = check_folder(fill(tmp_path, clicks_train_tsv="q\ta\nq\tz\nx\ta\nq\nq\ta\nr\tc\nq\ta\n"))
+    assert found(report) == [
+        ("error", "unknown item id", "clicks.train.tsv", 2),
+        ("error", "unknown query id", "clicks.train.tsv", 3),
+        ("error", "wrong number of columns", "clicks.train.tsv", 4),
+        ("warning", "duplicate click", "clicks.train.tsv", 5),
+        ("warning", "duplicate click", "clicks.train.tsv", 7),
+    ]
+
+
+def test_missing_and_empty_files_together(tmp_path: Path) -> None:
+    fill(tmp_path, queries_test_jsonl="")
+    (tmp_path / "items.jsonl").unlink()
+    report = check_folder(tmp_path)
+    assert ("error", "missing file", "items.jsonl", None) in found(report)
+    assert ("error", "empty file", "queries.test.jsonl", None) in found(report)
+    assert not any(p.kind == "unknown item id" for p in report.problems)  # nothing is known without items
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    report = check_folder(tmp_path / "nowhere")
+    assert [(p.kind, p.severity) for p in report.problems] == [("missing folder", "error")]
+
+
+@pytest.mark.parametrize(
+    ("novel", "expected"),
+    [
+        ("a\nb\nc\n", "The novel items are all of the items"),
+        ("", "The novel items are none of the items"),
+        ("b\nz\n", "The item id is unknown"),
+    ],
+)
+def test_novel_list(tmp_path: Path, novel: str, expected: str) -> None:
+    report = check_folder(fill(tmp_path, novel_txt=novel))
+    assert [(p.file, p.message) for p in report.errors] == [("novel.txt", expected)]
+
+
+def test_leaks_are_warnings(tmp_path: Path) -> None:
+    folder = fill(tmp_path, items_jsonl=lines(a="Apple  pie", b="apple\tPIE ", c="tea"))
+    (folder / "queries.test.jsonl").write_text(lines(t="DRINK"))
+    report = check_folder(folder)
+    assert report.ok
+    assert found(report) == [
+        ("warning", "novel text observed", "items.jsonl", 2),
+        ("warning", "test query in train", "queries.test.jsonl", 1),
+    ]
+    assert report.warnings[0].message.endswith("on line 1")
+    assert report.warnings[1].message.endswith("in queries.train.jsonl too, on line 2")
+
+
+def test_notes(tmp_path: Path) -> None:
+    items = lines(a="apple", b="sky", c="tea", d="x" * (LONG_TEXT + 1), e="x" * LONG_TEXT)
+    report = check_folder(fill(tmp_path, items_jsonl=items, clicks_train_tsv="q\ta\nq\tc\nq\te\n"))
+    assert report.ok
+    assert found(report) == [
+        ("note", "long text", "items.jsonl", 4),
+        ("note", "query without clicks", "queries.train.jsonl", 2),
+        ("note", "item without clicks", "items.jsonl", 4),
+    ]
+
+
+def test_many_of_a_kind_are_counted_but_not_all_kept(tmp_path: Path) -> None:
+    clicks = "q\ta\nr\tc\n" + "q\tz\n" * 50
+    report = check_folder(fill(tmp_path, clicks_train_tsv=clicks))
+    assert [p.line for p in report.errors] == list(range(3, 3 + SHOWN))
+    assert report.totals["clicks.train.tsv: unknown item id"] == 50
+    assert report.counts["error"] == 50
+
+
+def test_report_is_json(tmp_path: Path) -> None:
+    content = json.loads(json.dumps(check_folder(fill(tmp_path, clicks_test_tsv="t\tz\n")).to_dict()))
+    assert content["ok"] is False
+    assert content["counts"] == {"error": 1, "warning": 0, "note": 2}
+    assert content["problems"][0] == {
+        "severity": "error", "kind": "unknown item id", "file": "clicks.test.tsv", "line": 1,
+        "message": "The item id is unknown", "got": "'z'", "expected": "an id of items.jsonl",
+    }  # fmt: skip
+
+
+def test_problem_reads_as_one_line() -> None:
+    problem = Problem("error", "unknown item id", "clicks.tsv", 3, "The item id is unknown", "'z'", "an id")
+    assert str(problem) == "clicks.tsv, line 3: The item id is unknown (got 'z'; expected an id)"
+
+
+scraps = [
+    b'{"id": 1, "text": "x"}\n',
+    b'{"id": [], "text": {}}\n',
+    b'{"id": "1", "text": "\\ud800", "first_seen": "x"}\n',
+    b"[" * 5000 + b"\n",
+    b"9" * 5000 + b"\n",
+    b"a\tb\tc\td\n",
+    b"q\t1\t1e999\n",
+]
+anything = st.lists(st.one_of(st.binary(max_size=20), st.sampled_from(scraps)), max_size=6).map(b"".join)
+names = st.sampled_from([
+    "items.jsonl", "queries.train.jsonl", "clicks.train.tsv", "novel.txt", "clicks.tsv", "filters.test.tsv",
+    "items.parquet", "queries.jsonl.gz",
+])  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(files=st.dictionaries(names, anything, max_size=4))
+def test_no_content_makes_it_raise(tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]) -> None:
+    folder = fill(tmp_path_factory.mktemp("data"))
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    report = check_folder(folder)
+    assert sum(report.counts.values()) == sum(report.totals.values())
+    json.dumps(report.to_dict())

@@ -1,0 +1,117 @@
+import json
+
+import numpy as np
+import pytest
+
+from metaxc.artifacts import (
+    Stages,
+    load_arrays,
+    save_arrays,
+    save_json,
+    verify_folder,
+    whole_folder,
+    write_manifest,
+)
+from metaxc.errors import ModelError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "model"
+    with whole_folder(place) as new:
+        save_json(new / "config.json", {"a": 1})
+        save_arrays(new / "w.safetensors", {"w": np.arange(6, dtype=np.float32).reshape(2, 3)})
+        write_manifest(new, "thing")
+    return place
+
+
+def test_arrays_come_back_with_their_shapes(tmp_path):
+    arrays = {"scalar": np.array(2.5, np.float32), "rows": np.arange(3), "turned": np.ones((2, 3)).T}
+    save_arrays(tmp_path / "a.safetensors", arrays)
+    back = load_arrays(tmp_path / "a.safetensors")
+    assert {name: array.shape for name, array in back.items()} == {"scalar": (), "rows": (3,), "turned": (3, 2)}
+    np.testing.assert_array_equal(back["rows"], [0, 1, 2])
+
+
+def test_a_whole_folder_verifies_and_its_fingerprint_follows_its_content(folder, tmp_path):
+    first = verify_folder(folder, "thing")
+    assert first == verify_folder(folder, "thing")
+    save_json(folder / "config.json", {"a": 2})
+    assert write_manifest(folder, "thing") != first
+
+
+@pytest.mark.parametrize("name", ["config.json", "w.safetensors", "manifest.json"])
+def test_every_flipped_byte_is_noticed(folder, name):
+    original = (folder / name).read_bytes()
+    for place in range(0, len(original), 7):
+        damaged = bytearray(original)
+        damaged[place] ^= 0x41
+        (folder / name).write_bytes(bytes(damaged))
+        with pytest.raises(ModelError):
+            verify_folder(folder, "thing")
+    (folder / name).write_bytes(original)
+    verify_folder(folder, "thing")
+
+
+def test_truncated_missing_newer_and_foreign_folders_are_refused(folder):
+    weights = (folder / "w.safetensors").read_bytes()
+    (folder / "w.safetensors").write_bytes(weights[:-1])
+    with pytest.raises(ModelError, match="another length"):
+        verify_folder(folder, "thing")
+    (folder / "w.safetensors").unlink()
+    with pytest.raises(ModelError, match="missing"):
+        verify_folder(folder, "thing")
+    (folder / "w.safetensors").write_bytes(weights)
+    with pytest.raises(ModelError, match="another kind"):
+        verify_folder(folder, "other")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    save_json(folder / "manifest.json", {**manifest, "format": 99})
+    with pytest.raises(ModelError, match="newer metaxc"):
+        verify_folder(folder, "thing")
+
+
+def test_a_failed_write_leaves_the_old_folder(folder):
+    def fail():
+        with whole_folder(folder) as new:
+            (new / "half").write_text("x")
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        fail()
+    verify_folder(folder, "thing")
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+class TestStages:
+    def build(self, made, name):
+        def build(folder):
+            made.append(name)
+            save_json(folder / "result.json", {"name": name})
+
+        return build
+
+    def run(self, folder, made, inputs, stop_before=None):
+        stages = Stages(folder)
+        for name in ("one", "two", "three"):
+            if name == stop_before:
+                return
+            stages.run(name, inputs if name == "one" else {}, self.build(made, name))
+
+    def test_goes_on_where_it_stopped(self, tmp_path):
+        made = []
+        self.run(tmp_path, made, {"x": 1}, stop_before="three")
+        self.run(tmp_path, made, {"x": 1})
+        assert made == ["one", "two", "three"]
+
+    def test_other_inputs_rebuild_everything_after_them(self, tmp_path):
+        made = []
+        self.run(tmp_path, made, {"x": 1})
+        self.run(tmp_path, made, {"x": 2})
+        assert made == ["one", "two", "three"] * 2
+
+    def test_a_damaged_stage_is_built_again(self, tmp_path):
+        made = []
+        self.run(tmp_path, made, {"x": 1})
+        (tmp_path / "two" / "result.json").write_text("{}")
+        self.run(tmp_path, made, {"x": 1})
+        assert made == ["one", "two", "three", "two"]
