@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from metaxc.data import ClickLog, Dataset, Texts
 from metaxc.encoders import Vectors
 
-GROUPS, ITEMS, TRAIN, TEST, DIM = 40, 5, 12, 4, 96
+GROUPS, ITEMS, TRAIN, TEST, DIM = 40, 5, 20, 4, 96
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def world() -> World:
     item_axes, query_axes = axes[:GROUPS], axes[GROUPS : 2 * GROUPS]
 
     def around(directions, times):
-        noise = 0.05 * random.normal(size=(len(directions) * times, DIM))
+        noise = 0.03 * random.normal(size=(len(directions) * times, DIM))
         return (np.repeat(directions, times, axis=0) + noise).astype(np.float32)
 
     def log(name, times):

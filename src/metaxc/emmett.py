@@ -1,10 +1,11 @@
 """The framework: encoder + classifiers + selector + generator as one model.
 
 A novel item's embedding selects K observed classifiers; the generator makes its meta-classifier from them.
-An observed item has learnt from clicks of its own; how much they count grows with their number:
+An observed item has learnt from clicks of its own. Either way a classifier is trusted by the number of clicks
+it was fitted on, t(w) = n / (n + prior) · w:
 
-    novel:     u = novel_scale · G(z, S(z))
-    observed:  u = z + own · n / (n + prior_clicks) · w        n clicks, classifier w
+    novel:     u = novel_scale · G(z, t(w₁), …, t(w_K))
+    observed:  u = z + own · t(w)
 
 The constants are chosen on pseudo-novel items (`metaxc.tuning`), so that both kinds rank fairly together.
 """
@@ -54,6 +55,7 @@ class Calibration(BaseModel):
 
     own: float = Field(1.5, ge=0, description="weight of an observed item's own classifier")
     prior_clicks: float = Field(30.0, ge=0, description="clicks at which it has half that weight")
+    neighbour_prior: float = Field(10.0, ge=0, description="the same for a neighbour's classifier")
     novel_scale: float = Field(1.0, gt=0, description="scale of the meta-classifiers")
 
 
@@ -147,6 +149,11 @@ class Emmett:
         mask[self.observed] = False
         return mask
 
+    @cached_property
+    def informing(self) -> Floats:
+        """(observed, dim) float32: the classifiers as they inform novel items, scaled by trust."""
+        return self.classifiers.trusted(self.calibration.neighbour_prior)
+
     @property
     def vectors(self) -> Floats:
         """(items, dim) float32, what `search` ranks: own for observed items, meta for novel ones."""
@@ -173,12 +180,13 @@ class Emmett:
         """
         embeddings = self._embed(items, self.encoder.encode_items, "item")
         rows, scores = self.selector.select(embeddings, self.neighbours)
-        made = self.generator.generate(embeddings, gather(self.classifiers.weights, rows), scores)
+        made = self.generator.generate(embeddings, gather(self.informing, rows), scores)
         return self.calibration.novel_scale * made
 
     def represent_observed(self) -> Floats:
         """(observed, dim) float32: the observed items by their own classifiers."""
-        return observed_vectors(self.selector.embeddings, self.classifiers, self.calibration)
+        trusted = self.classifiers.trusted(self.calibration.prior_clicks)
+        return self.selector.embeddings + self.calibration.own * trusted
 
     def encode_queries(self, queries: Sequence[str] | Floats) -> Floats:
         """(n, dim) float32: queries as `search` scores them."""
@@ -221,7 +229,7 @@ class Emmett:
         given = [item] if isinstance(item, str) else np.asarray(item, dtype=np.float32)[None]
         embedding = self._embed(given, self.encoder.encode_items, "item")
         rows, scores = self.selector.select(embedding, self.neighbours)
-        selected = gather(self.classifiers.weights, rows)
+        selected = gather(self.informing, rows)
         made = self.generator.generate(embedding, selected, scores)[0]
         weights = self.generator.weights(embedding, selected, scores)[0]
         parts = weights[:, None] * np.concatenate([embedding, selected[0]])
@@ -362,13 +370,6 @@ class Emmett:
 def _facts(place: Path) -> Any:
     verify_folder(place, KIND)
     return load_json(place / "config.json")
-
-
-def observed_vectors(embeddings: Floats, classifiers: Classifiers, calibration: Calibration) -> Floats:
-    """(observed, dim) float32: z + own · n / (n + prior_clicks) · w."""
-    n = classifiers.clicks.astype(np.float32)
-    trust = calibration.own * n / np.maximum(n + calibration.prior_clicks, 1e-6)
-    return (embeddings + trust[:, None] * classifiers.weights).astype(np.float32)  # type: ignore[no-any-return]
 
 
 def _write_items(path: Path, items: Texts, novel: Iterable[bool]) -> None:

@@ -186,7 +186,7 @@ class Irene:
                     classifiers.queries(queries),
                     seen,
                     clicks,
-                    classifiers.weights,
+                    classifiers.trusted(combine.neighbour_prior),
                     near["rows"],
                     near["scores"],
                 ),
@@ -247,6 +247,7 @@ class Irene:
             self.config.neighbours or DEFAULT_COMBINE.neighbours,
             DEFAULT_COMBINE.strength,
             DEFAULT_COMBINE.temperature,
+            DEFAULT_COMBINE.neighbour_prior,
         )
         fold = Fold.draw(clicks, self.config.seed) if self.config.tune else None
         if fold is None:
@@ -272,15 +273,15 @@ class Irene:
                 items[new],
                 near,
                 scores,
-                classifiers.weights,
+                classifiers,
                 self.config.neighbours,
             )
-        k = combine.neighbours
+        k, informing = combine.neighbours, classifiers.trusted(combine.neighbour_prior)
         fold_near, fold_scores = selector.select(items[seen], k, exclude_self=np.arange(len(seen)))
         generator = self._generator(
-            combine, queries[rows], items[seen], fold_clicks, classifiers.weights, fold_near, fold_scores
+            combine, queries[rows], items[seen], fold_clicks, informing, fold_near, fold_scores
         )
-        made = generator.generate(items[new], gather(classifiers.weights, near[:, :k]), scores[:, :k])
+        made = generator.generate(items[new], gather(informing, near[:, :k]), scores[:, :k])
         judges, judged = judges_of(csr_array(clicks[held][:, new]), self.config.seed)
         zero_shot = quality(torch.from_numpy(queries[held[judges]] @ made.T), judged)
         judges, judged = judges_of(csr_array(clicks[held]), self.config.seed)
@@ -352,7 +353,7 @@ def _constants(
 ) -> dict[str, Any]:
     return {
         "combine": asdict(combine),
-        "calibration": calibration.model_dump(),
+        "calibration": {**calibration.model_dump(), "neighbour_prior": combine.neighbour_prior},
         "pseudo_novel": pseudo_novel,
     }
 

@@ -38,7 +38,8 @@ FEWEST_ITEMS, FEWEST_QUERIES = 10, 50
 
 NEIGHBOURS = (3, 5, 10, 20)
 TEMPERATURES = (0.03, 0.1, 0.3)
-STRENGTHS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5)
+NEIGHBOUR_PRIORS = (0.0, 10.0, 50.0)
+STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 OWN = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 PRIOR_CLICKS = (1.0, 3.0, 10.0, 30.0, 100.0)
 NOVEL_SCALES = (0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5)
@@ -116,9 +117,10 @@ class CombineChoice:
     neighbours: int
     strength: float
     temperature: float
+    neighbour_prior: float
 
 
-DEFAULT_COMBINE = CombineChoice(neighbours=10, strength=0.5, temperature=0.1)
+DEFAULT_COMBINE = CombineChoice(neighbours=10, strength=0.5, temperature=0.1, neighbour_prior=10.0)
 
 
 def choose_combine(
@@ -127,7 +129,7 @@ def choose_combine(
     embeddings: Floats,
     rows: Rows,
     scores: Floats,
-    classifiers: Floats,
+    classifiers: Classifiers,
     neighbours: int | None = None,
 ) -> CombineChoice:
     """The combine that ranks the pseudo-novel items best.
@@ -138,15 +140,16 @@ def choose_combine(
         embeddings: (pseudo-novel, dim).
         rows: (pseudo-novel, max K) neighbours among the remaining observed items.
         scores: (pseudo-novel, max K).
-        classifiers: (remaining observed, dim).
+        classifiers: Of the remaining observed items.
         neighbours: K, when it is given and not to be chosen.
     """
     q = torch.from_numpy(np.array(queries))
     own = q @ torch.from_numpy(embeddings).T
     counts = NEIGHBOURS if neighbours is None else (neighbours,)
-    best, most = CombineChoice(counts[0], 0.0, TEMPERATURES[0]), quality(own, clicks).mean
-    for k, temperature in product(counts, TEMPERATURES):
-        selected = gather(classifiers, rows[:, :k])
+    best, most = CombineChoice(counts[0], 0.0, TEMPERATURES[0], 0.0), quality(own, clicks).mean
+    trusted = {prior: classifiers.trusted(prior) for prior in NEIGHBOUR_PRIORS}
+    for prior, k, temperature in product(NEIGHBOUR_PRIORS, counts, TEMPERATURES):
+        selected = gather(trusted[prior], rows[:, :k])
         only_neighbours = Combine(1.0, temperature).generate(
             np.zeros_like(embeddings), selected, scores[:, :k]
         )
@@ -154,7 +157,7 @@ def choose_combine(
         for strength in STRENGTHS[1:]:
             found = quality(own + strength * theirs, clicks).mean
             if found > most:
-                best, most = CombineChoice(k, strength, temperature), found
+                best, most = CombineChoice(k, strength, temperature, prior), found
     return best
 
 

@@ -38,6 +38,14 @@ class Classifiers:
         layer = "" if self.query_layer is None else ", with a query layer"
         return f"Classifiers({len(self):,} × {self.weights.shape[1]}{layer})"
 
+    def trusted(self, prior_clicks: float) -> Floats:
+        """(observed, dim) float32: each classifier scaled by n / (n + prior_clicks), n its item's clicks.
+
+        What few clicks say is mostly noise; what many say holds. 0 trusts all alike.
+        """
+        n = self.clicks.astype(np.float32)[:, None]
+        return (self.weights * (n / np.maximum(n + prior_clicks, 1e-6))).astype(np.float32)  # type: ignore[no-any-return]
+
     def queries(self, embeddings: Floats) -> Floats:
         """Query embeddings as these classifiers score them."""
         if self.query_layer is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from metaxc.artifacts import digest_of, digest_of_file, load_arrays, load_json, save_arrays, save_json
+from metaxc.artifacts import digest_of, load_arrays, load_json, save_arrays, save_json
 from metaxc.encoders.adapter import embed_with
 from metaxc.encoders.pretrained import Pretrained
 from metaxc.encoders.tokens import BagTokenizer
@@ -49,7 +48,7 @@ class Adapted:
     def fingerprint(self) -> str:
         weights = {name: digest_of(array.tobytes().hex()) for name, array in _arrays_of(self.towers).items()}
         base = None if self.base is None else self.base.fingerprint
-        return digest_of([self.kind, base, weights, digest_of_file(self.tokenizer.path)])
+        return digest_of([self.kind, base, weights, digest_of(self.tokenizer.definition)])
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         base = None if self.base is None else self.base.encode_queries(texts)
@@ -61,9 +60,7 @@ class Adapted:
 
     def save(self, folder: Path) -> None:
         save_arrays(folder / "towers.safetensors", _arrays_of(self.towers))
-        target = folder / "tokenizer.json"
-        if self.tokenizer.path.resolve() != target.resolve():
-            shutil.copyfile(self.tokenizer.path, target)
+        (folder / "tokenizer.json").write_text(self.tokenizer.definition, encoding="utf-8")
         base = None
         if self.base is not None:
             base = {"source": self.base.source, "fingerprint": self.base.fingerprint}

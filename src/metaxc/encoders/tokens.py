@@ -61,10 +61,10 @@ class BagTokenizer:
     """
 
     def __init__(self, path: str | Path, max_tokens: int = 256):
-        self.path = Path(path)
-        if not self.path.is_file():
-            raise ModelError("No tokenizer", got=self.path, expected="a tokenizer.json file")
-        self._tokenizer = Tokenizer.from_file(str(self.path))
+        if not Path(path).is_file():
+            raise ModelError("No tokenizer", got=path, expected="a tokenizer.json file")
+        self.definition = Path(path).read_text(encoding="utf-8")
+        self._tokenizer = Tokenizer.from_str(self.definition)
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
         self.vocabulary: int = self._tokenizer.get_vocab_size()

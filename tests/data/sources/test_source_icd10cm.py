@@ -53,7 +53,7 @@ def test_the_real_book():
     pytest.importorskip("simple_icd_10_cm", reason="pip install simple-icd-10-cm")
     data = build("icd10cm")
     assert len(data.items) == 12_737
-    assert (len(data.train) + len(data.test), len(data.test)) == (59_487, 8_923)
+    assert (len(data.train) + len(data.test), len(data.test)) == (59_487, 8_924)
     assert data.train.clicks.nnz + data.test.clicks.nnz == 184_454
     assert (
         data.items.texts[0] == "(Induced) termination of pregnancy with other and unspecified complications"

@@ -69,5 +69,6 @@ def test_the_real_wordnet():
         pytest.skip("WordNet is not installed (apt-get install wordnet-base)")
     data = build("wordnet")
     assert len(data.items) == 17_755
-    assert len(data.train) + len(data.test) == 94_958
-    assert data.train.clicks.nnz + data.test.clicks.nnz == 406_710
+    assert (len(data.train), len(data.test)) == (80_715, 14_243)
+    assert (data.train.clicks.nnz, data.test.clicks.nnz) == (345_772, 60_938)
+    assert data.test.queries.texts[0] == "British monetary unit"

@@ -129,14 +129,15 @@ def _split(
 ) -> tuple[list[str], list[str]]:
     """Test and train queries: shuffled concepts fill the test part until it has its share."""
     members: dict[str, list[str]] = {}
-    for query in clicks:
+    # In the order of their texts, so that the split does not hang on the order of the source's files.
+    for query in sorted(clicks):
         members.setdefault(concepts.of(query), []).append(query)
     groups = list(members.values())
     random.Random(seed).shuffle(groups)
     test: list[str] = []
     train: list[str] = []
     for group in groups:
-        side = test if len(test) < round(test_fraction * len(clicks)) else train
+        side = test if len(test) < int(test_fraction * len(clicks)) else train
         side.extend(group)
     return test, train
 

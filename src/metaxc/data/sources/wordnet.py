@@ -27,53 +27,16 @@ FOLDERS = (Path("/usr/share/wordnet"), Path("/usr/share/wordnet/dict"), Path("/u
 INSTALL = "apt-get install wordnet-base, or download WordNet and pass the path of its dict folder"
 
 _PARTS = ("noun", "verb", "adj", "adv")
-_FIELDS = [
-    "adjective",
-    "adjective",
-    "adverb",
-    "tops",
-    "act",
-    "animal",
-    "artifact",
-    "attribute",
-    "body",
-    "cognition",
-    "communication",
-    "event",
-    "feeling",
-    "food",
-    "group",
-    "location",
-    "motive",
-    "natural_object",
-    "person",
-    "phenomenon",
-    "plant",
-    "possession",
-    "process",
-    "quantity",
-    "relation",
-    "shape",
-    "state",
-    "substance",
-    "time",
-    "body_care",
-    "change",
-    "cognition",
-    "communication",
-    "competition",
-    "consumption",
-    "contact",
-    "creation",
-    "emotion",
-    "motion",
-    "perception",
-    "possession",
-    "social",
-    "stative",
-    "weather",
-    "adjective",
-]
+# fmt: off
+_FIELDS = (
+    "adjective", "adjective", "adverb", "tops", "act", "animal", "artifact", "attribute", "body",
+    "cognition", "communication", "event", "feeling", "food", "group", "location", "motive",
+    "natural object", "person", "phenomenon", "plant", "possession", "process", "quantity", "relation",
+    "shape", "state", "substance", "time", "body care", "change", "cognition", "communication",
+    "competition", "consumption", "contact", "creation", "emotion", "motion", "perception",
+    "possession", "social", "stative", "weather", "participle",
+)
+# fmt: on
 """Fields by their number in the files (lexnames(5WN))."""
 
 _KIND_OF = ("@", "@i")
@@ -174,8 +137,9 @@ def _synset(line: str) -> tuple[str, Synset]:
     for at in range(start + 1, start + 1 + 4 * int(columns[start]), 4):
         symbol, target, part = columns[at : at + 3]
         pointers[symbol] = (*pointers.get(symbol, ()), _key(part, target))
-    field_name = _FIELDS[field].replace("_", " ")
-    return _key(kind, offset), Synset(", ".join(words), field_name, gloss.split('; "')[0].strip(), pointers)
+    return _key(kind, offset), Synset(
+        ", ".join(words), _FIELDS[field], gloss.split('; "')[0].strip(), pointers
+    )
 
 
 def _key(part: str, offset: str) -> str:

@@ -1,0 +1,180 @@
+"""The command, as a user types it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from metaxc.cli.main import app
+from metaxc.data import read_folder, split, write_folder
+from metaxc.errors import MetaxcError
+
+TRAIN = ["--encoder", "static", "--epochs", "20", "--threads", "1"]
+
+
+def run(*args):
+    """Run in this process; errors as the command would print them."""
+    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    if result.exception is not None and not isinstance(result.exception, SystemExit | MetaxcError):
+        raise result.exception
+    return result
+
+
+def shell(*args, **kwargs):
+    """Run as a process of its own."""
+    code = "from metaxc.cli.main import run; run()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)], capture_output=True, text=True, check=False, **kwargs
+    )
+
+
+@pytest.fixture(scope="module")
+def data(shop, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "shop"
+    write_folder(split(shop, novel=0.15, test=0.2)[0], folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "model"
+    result = run("train", data, "--out", folder, *TRAIN, "--json")
+    assert result.exit_code == 0
+    facts = json.loads(result.stdout)
+    assert facts["seconds"] > 0
+    assert {"tune", "encoder", "classifiers", "neighbours", "generator", "index"} <= facts["stages"].keys()
+    assert not folder.with_name("model.stages").exists()
+    return folder
+
+
+def test_evaluate_prints_one_object(model, data):
+    printed = json.loads(run("evaluate", model, data, "--baseline", "encoder", "--json").stdout)
+    assert {"P@1", "P@3", "P@5", "R@10", "R@100", "nDCG@10", "PSP@1"} <= printed["zero_shot"].keys()
+    assert printed["zero_shot"]["R@1"] > printed["baseline"]["zero_shot"]["R@1"] + 20
+    assert 0 <= printed["generalized"]["P@1"] <= 100
+    low, high = printed["intervals"]["generalized"]["P@1"]
+    assert low <= printed["generalized"]["P@1"] <= high
+    assert "divides by k" in printed["conventions"]
+
+
+def test_evaluate_prints_a_table_for_people(model, data):
+    printed = run("evaluate", model, data).stdout
+    assert "zero-shot" in printed
+    assert "P@1" in printed
+
+
+def test_search_explain_and_represent_agree_with_the_library(model, tmp_path):
+    import numpy as np
+
+    from metaxc import Emmett
+
+    library = Emmett.load(model)
+    printed = json.loads(run("search", model, "fresh bread", "-k", 3, "--json").stdout)
+    assert [h["id"] for h in printed["answers"][0]["hits"]] == [h.id for h in library.search(["fresh bread"], 3)[0]]
+    explained = json.loads(run("explain", model, "huge cat", "--json").stdout)
+    assert len(explained["neighbours"]) == library.neighbours
+    assert "neighbour" in run("explain", model, library.items.ids[0]).stdout
+    assert "query: fresh bread" in run("search", model, "fresh bread").stdout
+    (tmp_path / "new.txt").write_text("huge cat\ntiny dog\n")
+    run("represent", model, "--file", tmp_path / "new.txt", "--out", tmp_path / "v.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), library.represent(["huge cat", "tiny dog"]), atol=1e-6)
+    lines = run("represent", model, "--queries", "fresh bread").stdout.splitlines()
+    assert len(json.loads(lines[0])["vector"]) == library.encoder.dim
+
+
+def test_training_again_from_the_same_inputs_is_skipped_and_from_others_refused(model, data):
+    before = (model / "manifest.json").stat().st_mtime_ns
+    assert "already trained" in run("train", data, "--out", model, *TRAIN).stderr
+    assert (model / "manifest.json").stat().st_mtime_ns == before
+    other = run("train", data, "--out", model, *TRAIN, "--seed", 5)
+    assert "other inputs" in str(other.exception)
+
+
+def test_a_plain_folder_is_split_and_evaluated_on_the_same_split(shop, tmp_path):
+    write_folder(shop, tmp_path / "plain")
+    assert run("train", tmp_path / "plain", "--out", tmp_path / "m", *TRAIN, "--novel", 0.2).exit_code == 0
+    printed = json.loads(run("evaluate", tmp_path / "m", tmp_path / "plain", "--json").stdout)
+    assert printed["counts"]["zero_shot"]["items"] == 16
+    other = tmp_path / "other"
+    write_folder(split(shop, novel=0.5)[0], other)
+    (other / "novel.txt").unlink()
+    result = run("evaluate", tmp_path / "m", other, "--json")
+    assert "not the one the model was trained on" in str(result.exception)
+
+
+def files_of(folder):
+    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
+
+
+def test_killed_at_any_moment_it_ends_with_the_same_model(data, model, tmp_path):
+    """kill -9 whenever another stage has appeared, start again, until it is done."""
+    out, stages = tmp_path / "model", tmp_path / "model.stages"
+    code = "from metaxc.cli.main import run; run()"
+    command = [sys.executable, "-c", code, "train", str(data), "--out", str(out), *TRAIN]
+    kills, seen = 0, 0
+    deadline = time.monotonic() + 300
+    while not out.exists() and time.monotonic() < deadline:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None:
+            there = len(list(stages.glob("[!.]*"))) if stages.exists() else 0
+            if there > seen:
+                seen = there
+                os.kill(process.pid, signal.SIGKILL)
+                kills += 1
+                process.wait()
+    assert kills >= 3
+    assert files_of(out) == files_of(model)
+
+
+def test_data_verbs(data, tmp_path, shop):
+    write_folder(shop, tmp_path / "plain")
+    printed = json.loads(run("data", "split", tmp_path / "plain", tmp_path / "s", "--novel", 0.25, "--json").stdout)
+    assert printed["items_novel"] == 20
+    assert read_folder(tmp_path / "s").novel.sum() == 20
+    assert json.loads(run("data", "check", tmp_path / "s", "--json").stdout)["ok"] is True
+    for form in ("beir", "xc"):
+        assert run("data", "convert", tmp_path / "s", tmp_path / form, "--to", form).exit_code == 0
+        assert run("data", "convert", tmp_path / form, tmp_path / f"{form}.back").exit_code == 0
+        back = read_folder(tmp_path / f"{form}.back")
+        assert back.train.clicks.nnz == read_folder(tmp_path / "s").train.clicks.nnz
+    (tmp_path / "s" / "clicks.train.tsv").write_text("nobody\tnothing\n")
+    broken = run("data", "check", tmp_path / "s")
+    assert broken.exit_code == 1
+    assert "cannot be used" in broken.stdout
+
+
+class TestErrors:
+    """Exit code 2, one clear message, no traceback."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["train", "nowhere", "--out", "m"], "nowhere"),
+            (["evaluate", "nowhere", "nowhere"], "Not a metaxc folder"),
+            (["search", "nowhere", "x"], "Not a metaxc folder"),
+            (["data", "get", "moon", "out"], "Unknown data set"),
+        ],
+    )
+    def test_the_message_says_what(self, arguments, words, tmp_path):
+        result = shell(*arguments, cwd=tmp_path)
+        assert result.returncode == 2
+        assert words in result.stderr
+        assert "Traceback" not in result.stderr
+
+    def test_wrong_options_are_explained(self, data, tmp_path):
+        result = run("train", data, "--out", tmp_path / "m", "--encoder", "magic")
+        assert "magic" in str(result.exception)
+        assert "adapted" in str(result.exception)
+
+
+def test_help_teaches():
+    for verb in ([], ["train"], ["evaluate"], ["search"], ["explain"], ["represent"], ["data"], ["data", "split"]):
+        result = run(*verb, "--help")
+        assert result.exit_code == 0
+        assert "Usage" in result.stdout
+    assert "metaxc 0" in run("--version").stdout
