@@ -65,8 +65,8 @@ def world() -> World:
     return World(dataset, encoder)
 
 
-ANIMALS = "cat dog horse cow sheep goat pig duck goose chicken lion tiger bear wolf fox deer".split()
-FOODS = "bread cheese apple pear plum cherry grape melon lemon orange onion carrot potato tomato pepper bean".split()
+ANIMALS = "cat dog horse cow sheep goat pig duck goose chicken lion tiger bear wolf fox deer".split()  # noqa: SIM905
+FOODS = "bread cheese apple pear plum cherry grape melon lemon orange onion carrot potato tomato pepper bean".split()  # noqa: SIM905
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,11 @@ def test_arrays_come_back_with_their_shapes(tmp_path):
     arrays = {"scalar": np.array(2.5, np.float32), "rows": np.arange(3), "turned": np.ones((2, 3)).T}
     save_arrays(tmp_path / "a.safetensors", arrays)
     back = load_arrays(tmp_path / "a.safetensors")
-    assert {name: array.shape for name, array in back.items()} == {"scalar": (), "rows": (3,), "turned": (3, 2)}
+    assert {name: array.shape for name, array in back.items()} == {
+        "scalar": (),
+        "rows": (3,),
+        "turned": (3, 2),
+    }
     np.testing.assert_array_equal(back["rows"], [0, 1, 2])
 
 

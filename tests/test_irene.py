@@ -58,7 +58,7 @@ def test_an_item_without_clicks_is_novel_to_the_model():
     items = {f"i{n}": f"item {n}" for n in range(4)}
     dataset = Dataset.of(items, {"q": "one", "p": "two"}, [("q", "i0"), ("p", "i1"), ("p", "i3")])
     dataset = dataset.with_novel(np.array([False, False, False, True]))
-    observed, rows, clicks = training_clicks(dataset)
+    observed, _, clicks = training_clicks(dataset)
     assert observed.tolist() == [0, 1]
     assert clicks.toarray().tolist() == [[1, 0], [0, 1]]
     lonely = dataset.with_novel(np.array([True, True, False, True]))

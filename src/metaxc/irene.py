@@ -152,7 +152,7 @@ class Irene:
         folder = stages.run(
             "tune",
             {"inputs": inputs},
-            lambda out: save_json(out / "constants.json", self._tune(encoding, observed, query_rows, clicks)),
+            lambda out: save_json(out / "constants.json", self.tune(encoding, observed, query_rows, clicks)),
         )
         chosen = load_json(folder / "constants.json")
         combine = CombineChoice(**chosen["combine"])
@@ -205,6 +205,7 @@ class Irene:
                 "inputs": inputs,
                 "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
                 "config": self.config.model_dump(),
+                "constants": {**chosen["combine"], **chosen["calibration"]},
                 "pseudo_novel": chosen["pseudo_novel"],
                 "clicks": int(clicks.nnz),
                 "queries": len(query_rows),
@@ -239,7 +240,7 @@ class Irene:
         stages.report(f"encode: {stages.seconds['encode']:.1f} s")
         return encoding
 
-    def _tune(
+    def tune(
         self, encoding: Encoding, observed: Rows, query_rows: Rows, clicks: csr_array
     ) -> dict[str, Any]:
         """The constants, and how well they do on the pseudo-novel items they were chosen on."""

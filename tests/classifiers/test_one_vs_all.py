@@ -6,7 +6,7 @@ from metaxc.irene import training_clicks
 
 
 def observed_part(world):
-    observed, rows, clicks = training_clicks(world.dataset)
+    _, rows, clicks = training_clicks(world.dataset)
     return world.encoder.encode_queries([world.dataset.train.queries.texts[r] for r in rows]), clicks
 
 

@@ -75,14 +75,18 @@ def test_search_explain_and_represent_agree_with_the_library(model, tmp_path):
 
     library = Emmett.load(model)
     printed = json.loads(run("search", model, "fresh bread", "-k", 3, "--json").stdout)
-    assert [h["id"] for h in printed["answers"][0]["hits"]] == [h.id for h in library.search(["fresh bread"], 3)[0]]
+    assert [h["id"] for h in printed["answers"][0]["hits"]] == [
+        h.id for h in library.search(["fresh bread"], 3)[0]
+    ]
     explained = json.loads(run("explain", model, "huge cat", "--json").stdout)
     assert len(explained["neighbours"]) == library.neighbours
     assert "neighbour" in run("explain", model, library.items.ids[0]).stdout
     assert "query: fresh bread" in run("search", model, "fresh bread").stdout
     (tmp_path / "new.txt").write_text("huge cat\ntiny dog\n")
     run("represent", model, "--file", tmp_path / "new.txt", "--out", tmp_path / "v.npy")
-    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), library.represent(["huge cat", "tiny dog"]), atol=1e-6)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "v.npy"), library.represent(["huge cat", "tiny dog"]), atol=1e-6
+    )
     lines = run("represent", model, "--queries", "fresh bread").stdout.splitlines()
     assert len(json.loads(lines[0])["vector"]) == library.encoder.dim
 
@@ -133,7 +137,9 @@ def test_killed_at_any_moment_it_ends_with_the_same_model(data, model, tmp_path)
 
 def test_data_verbs(data, tmp_path, shop):
     write_folder(shop, tmp_path / "plain")
-    printed = json.loads(run("data", "split", tmp_path / "plain", tmp_path / "s", "--novel", 0.25, "--json").stdout)
+    printed = json.loads(
+        run("data", "split", tmp_path / "plain", tmp_path / "s", "--novel", 0.25, "--json").stdout
+    )
     assert printed["items_novel"] == 20
     assert read_folder(tmp_path / "s").novel.sum() == 20
     assert json.loads(run("data", "check", tmp_path / "s", "--json").stdout)["ok"] is True
@@ -173,7 +179,16 @@ class TestErrors:
 
 
 def test_help_teaches():
-    for verb in ([], ["train"], ["evaluate"], ["search"], ["explain"], ["represent"], ["data"], ["data", "split"]):
+    for verb in (
+        [],
+        ["train"],
+        ["evaluate"],
+        ["search"],
+        ["explain"],
+        ["represent"],
+        ["data"],
+        ["data", "split"],
+    ):
         result = run(*verb, "--help")
         assert result.exit_code == 0
         assert "Usage" in result.stdout

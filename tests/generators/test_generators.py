@@ -131,7 +131,9 @@ def test_training_learns_to_trust_the_neighbours(kind):
     z = random.normal(size=(groups * each, dim)).astype(np.float32)
     z /= np.linalg.norm(z, axis=1, keepdims=True)
     clicks = csr_array((group[:, None] == group[None, :]).astype(np.float32))
-    near = np.stack([np.flatnonzero((group == g) & (np.arange(len(group)) != i))[:K] for i, g in enumerate(group)])
+    near = np.stack(
+        [np.flatnonzero((group == g) & (np.arange(len(group)) != i))[:K] for i, g in enumerate(group)]
+    )
     scores = np.ones(near.shape, np.float32)
     make = {
         "weighted_sum": lambda: WeightedSum(K),

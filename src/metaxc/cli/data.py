@@ -68,7 +68,7 @@ def convert(
         vectors = {
             "queries.train": assets_read.train_queries,
             "queries.test": assets_read.test_queries,
-            "items": assets_read.items,
+            "items": assets_read.all_items,
         }
     else:
         dataset = read_folder(source) if read_as == "metaxc" else FORMATS[read_as].read(source)

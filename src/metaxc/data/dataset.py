@@ -184,9 +184,13 @@ class Dataset:
         kept = np.flatnonzero(np.diff(clicks.indptr) > 0)
         return ClickLog(self.train.queries.take(kept), csr_array(clicks[kept]))
 
-    def with_novel(self, novel: Mask) -> Dataset:
-        """The same data with another set of novel items."""
-        return replace(self, novel=novel)
+    def with_novel(self, novel: Mask | Iterable[str]) -> Dataset:
+        """The same data with these novel items, given as an (items,) bool mask or by their ids."""
+        if isinstance(novel, np.ndarray) and novel.dtype == np.bool_:
+            return replace(self, novel=novel)
+        mask = np.zeros(len(self.items), dtype=bool)
+        mask[self.items.rows((str(name) for name in novel), "item id")] = True
+        return replace(self, novel=mask)
 
     @cached_property
     def fingerprint(self) -> str:

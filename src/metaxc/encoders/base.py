@@ -62,4 +62,5 @@ def unit_rows(vectors: NDArray[np.floating], dim: int | None = None, what: str =
     if len(array) and not norms.all():
         raise DataError(f"The {what} hold a zero vector", got=f"row {int(np.flatnonzero(norms == 0)[0])}")
     # Unit rows stay as they are to the last bit, so that what was saved is what is loaded.
-    return array / np.where(np.abs(norms - 1) < 1e-5, 1, norms)  # type: ignore[no-any-return]
+    norms[np.abs(norms - 1) < 1e-5] = 1
+    return array / norms  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,13 +19,18 @@ from numpy.typing import NDArray
 
 from metaxc.artifacts import digest_of_file, load_arrays, load_json, save_json
 from metaxc.encoders.cache import EmbeddingCache
+from metaxc.encoders.tokens import BagTokenizer
 from metaxc.errors import ModelError
 
 Floats = NDArray[np.float32]
 
 DEFAULT = "all-MiniLM-L6-v2"
-BATCH = 64
-"""Larger batches pad more and are no faster on a CPU."""
+TOKENS = 1024
+"""Tokens per batch: batches of texts of one length, so that next to nothing is padding. A quarter faster on a
+CPU than batches of 32 or 64 texts, whatever their length; larger ones are no faster still."""
+
+FEW = 64
+"""Lists no longer than this are not worth a cache file."""
 
 _NOT_WEIGHTS = {".md", ".gitattributes", ".txt"}
 
@@ -85,17 +90,33 @@ class Pretrained:
 
     def encode(self, texts: Sequence[str], label: str = "encode") -> Floats:
         """(texts, dim) float32, unit rows; through the cache when there are many."""
-        if self.cache is not None and len(texts) > BATCH:
+        if self.cache is not None and len(texts) > FEW:
             return self.cache.get(self.fingerprint, texts, self.dim, self._encode_now, label)
         return self._encode_now(texts)
 
     def _encode_now(self, texts: Sequence[str]) -> Floats:
         if not len(texts):
             return np.empty((0, self.dim), np.float32)
-        vectors = self._model.encode(  # sorts by length itself
-            list(texts), batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False
-        )
-        return np.asarray(vectors, dtype=np.float32)
+        import torch
+
+        model, out = self._model, np.empty((len(texts), self.dim), np.float32)
+        lengths = np.minimum(self._lengths(texts), model.max_seq_length or TOKENS)
+        with torch.inference_mode():
+            for rows in batches_by_length(lengths, TOKENS):
+                features = model.preprocess([texts[row] for row in rows])
+                found = model(features)["sentence_embedding"]
+                out[rows] = torch.nn.functional.normalize(found, dim=1).float().numpy()
+        return out
+
+    def _lengths(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Tokens per text, or a guess from the characters where the tokenizer has no file."""
+        if self.tokenizer_file.is_file():
+            return np.diff(self._tokenizer(texts).starts) + 2  # the two special tokens
+        return np.asarray([len(text) // 4 + 3 for text in texts])
+
+    @cached_property
+    def _tokenizer(self) -> BagTokenizer:
+        return BagTokenizer(self.tokenizer_file, max_tokens=512)
 
     @cached_property
     def _model(self) -> Any:
@@ -123,6 +144,16 @@ class Pretrained:
             folder / "encoder.json",
             {"kind": self.kind, "source": self.source, "fingerprint": self.fingerprint, "dim": self.dim},
         )
+
+
+def batches_by_length(lengths: NDArray[np.int64], tokens: int) -> Iterator[NDArray[np.int64]]:
+    """Rows in batches, shortest first, each of at most `tokens` tokens when padded to its longest."""
+    order = np.argsort(lengths, kind="stable")
+    start = 0
+    for end in range(1, len(order) + 1):
+        if end == len(order) or (end + 1 - start) * lengths[order[end]] > tokens:
+            yield order[start:end]
+            start = end
 
 
 def _folder_of(source: str) -> Path:

@@ -1,0 +1,37 @@
+"""What a user sees first: the names, a quick import, and the README's code."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import metaxc
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_every_name_of_the_front_door_opens():
+    for name in metaxc.__all__:
+        assert getattr(metaxc, name).__name__ == name
+    assert set(metaxc.__all__) <= set(dir(metaxc))
+    with pytest.raises(AttributeError, match="nonsense"):
+        metaxc.nonsense  # noqa: B018
+
+
+def test_importing_metaxc_is_light():
+    code = "import sys, metaxc; print('torch' in sys.modules, 'scipy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_the_readmes_python_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(blocks) == 1
+    code = blocks[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+    assert code.count("assert") >= 2
+    exec(compile(code, "README.md", "exec"), {})
+    assert (tmp_path / "model" / "manifest.json").exists()
