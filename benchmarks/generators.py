@@ -24,7 +24,7 @@ from metaxc.encoders.learning import Encoding, FixedEncoding, TowerEncoding
 from metaxc.irene import Irene, training_clicks
 
 SEARCHES: dict[str, list[dict[str, Any]]] = {
-    "combine": [{}],  # its own grid of 252 settings
+    "combine": [{}],  # its own grid of 288 settings
     "sum": [{"neighbours": k} for k in (1, 3, 5, 10)],
     "weighted_sum": [
         {"neighbours": k, "training": {"epochs": 4, "learning_rate": rate}}

@@ -28,7 +28,9 @@ def test_importing_metaxc_is_light():
 
 def test_the_readmes_python_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     assert len(blocks) == 1
     code = blocks[0]
     assert len([line for line in code.splitlines() if line.strip()]) <= 20

@@ -37,7 +37,7 @@ from metaxc.classifiers import Classifiers
 from metaxc.data import Texts
 from metaxc.encoders import EmbeddingCache, Encoder, load_encoder, unit_rows
 from metaxc.errors import DataError, ModelError
-from metaxc.generators import TorchGenerator, gather, load_generator
+from metaxc.generators import TorchGenerator, gather, load_generator, save_generator
 from metaxc.index.topk import top_k
 from metaxc.selectors import NearestSelector
 
@@ -292,19 +292,16 @@ class Emmett:
 
     def save(self, folder: str | Path) -> None:
         """Write the model folder, whole or not at all; what stood there is replaced."""
-        arrays: dict[str, NDArray[Any]] = {
-            "weights": self.classifiers.weights,
-            "clicks": self.classifiers.clicks,
-            "embeddings": self.selector.embeddings,
-            "observed": self.observed,
-        }
-        if self.classifiers.query_layer is not None:
-            arrays["query_layer"] = self.classifiers.query_layer
         with whole_folder(Path(folder)) as new:
             (new / "encoder").mkdir()
             self.encoder.save(new / "encoder")
-            save_arrays(new / "classifiers.safetensors", arrays)
-            save_arrays(new / "generator.safetensors", self.generator.arrays())
+            self.classifiers.save(new / "classifiers.safetensors")
+            save_generator(new, self.generator)
+            observed: dict[str, NDArray[Any]] = {
+                "embeddings": self.selector.embeddings,
+                "rows": self.observed,
+            }
+            save_arrays(new / "observed.safetensors", observed)
             save_arrays(new / "index.safetensors", {"vectors": self.vectors})
             _write_items(new / "items.jsonl", self.items, self.novel)
             save_json(
@@ -312,7 +309,6 @@ class Emmett:
                 {
                     "neighbours": self.neighbours,
                     "calibration": self.calibration.model_dump(),
-                    "generator": {"kind": self.generator.kind, "settings": self.generator.settings()},
                     "encoder_fingerprint": self.encoder.fingerprint,
                     "about": self.about,
                 },
@@ -337,7 +333,7 @@ class Emmett:
         """
         place = Path(folder)
         config = _facts(place)
-        arrays = load_arrays(place / "classifiers.safetensors")
+        observed = load_arrays(place / "observed.safetensors")
         try:
             encoder = load_encoder(place / "encoder", base=base, cache=cache)
             if encoder.fingerprint != config["encoder_fingerprint"]:
@@ -349,15 +345,11 @@ class Emmett:
                 )
             return cls(
                 encoder,
-                Classifiers(arrays["weights"], arrays["clicks"], arrays.get("query_layer")),
-                arrays["embeddings"],
-                load_generator(
-                    config["generator"]["kind"],
-                    config["generator"]["settings"],
-                    load_arrays(place / "generator.safetensors"),
-                ),
+                Classifiers.load(place / "classifiers.safetensors"),
+                observed["embeddings"],
+                load_generator(place),
                 _read_items(place / "items.jsonl"),
-                arrays["observed"],
+                observed["rows"],
                 neighbours=int(config["neighbours"]),
                 calibration=Calibration(**config["calibration"]),
                 vectors=load_arrays(place / "index.safetensors")["vectors"],

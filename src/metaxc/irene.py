@@ -43,6 +43,7 @@ from metaxc.generators import (
     WeightedSum,
     gather,
     load_generator,
+    save_generator,
     train_generator,
 )
 from metaxc.selectors import NearestSelector
@@ -171,15 +172,17 @@ class Irene:
         seen = np.ascontiguousarray(items[observed])
 
         folder = stages.run(
-            "classifiers", {}, lambda out: _save_classifiers(out, self._classifiers(queries, clicks))
+            "classifiers",
+            {},
+            lambda out: self._classifiers(queries, clicks).save(out / "classifiers.safetensors"),
         )
-        classifiers = _load_classifiers(folder)
+        classifiers = Classifiers.load(folder / "classifiers.safetensors")
         folder = stages.run("neighbours", {}, lambda out: _save_neighbours(out, seen, combine.neighbours))
         near = load_arrays(folder / "neighbours.safetensors")
         folder = stages.run(
             "generator",
             {},
-            lambda out: _save_generator(
+            lambda out: save_generator(
                 out,
                 self._generator(
                     combine,
@@ -196,7 +199,7 @@ class Irene:
             encoder,
             classifiers,
             seen,
-            _load_generator(folder),
+            load_generator(folder),
             dataset.items,
             observed,
             neighbours=combine.neighbours,
@@ -240,15 +243,17 @@ class Irene:
         stages.report(f"encode: {stages.seconds['encode']:.1f} s")
         return encoding
 
-    def tune(
-        self, encoding: Encoding, observed: Rows, query_rows: Rows, clicks: csr_array
-    ) -> dict[str, Any]:
+    def tune(self, encoding: Encoding, observed: Rows, query_rows: Rows, clicks: csr_array) -> dict[str, Any]:
         """The constants, and how well they do on the pseudo-novel items they were chosen on."""
+        combines = self.config.generator in (
+            "combine",
+            "transformer",
+        )  # the others take classifiers as they are
         combine = CombineChoice(
             self.config.neighbours or DEFAULT_COMBINE.neighbours,
             DEFAULT_COMBINE.strength,
             DEFAULT_COMBINE.temperature,
-            DEFAULT_COMBINE.neighbour_prior,
+            DEFAULT_COMBINE.neighbour_prior if combines else 0.0,
         )
         fold = Fold.draw(clicks, self.config.seed) if self.config.tune else None
         if fold is None:
@@ -266,7 +271,7 @@ class Irene:
         near, scores = selector.select(items[new], max(*NEIGHBOURS, combine.neighbours))
         held = np.flatnonzero(fold.held)
 
-        if self.config.generator in ("combine", "transformer"):
+        if combines:
             judges, judged = judges_of(csr_array(clicks[held][:, new]), self.config.seed)
             combine = choose_combine(
                 queries[held[judges]],
@@ -369,28 +374,6 @@ def _save_embeddings(folder: Path, queries: Floats, items: Floats) -> None:
     np.save(folder / "items.npy", items)
 
 
-def _save_classifiers(folder: Path, classifiers: Classifiers) -> None:
-    arrays: dict[str, NDArray[Any]] = {"weights": classifiers.weights, "clicks": classifiers.clicks}
-    if classifiers.query_layer is not None:
-        arrays["query_layer"] = classifiers.query_layer
-    save_arrays(folder / "classifiers.safetensors", arrays)
-
-
-def _load_classifiers(folder: Path) -> Classifiers:
-    arrays = load_arrays(folder / "classifiers.safetensors")
-    return Classifiers(arrays["weights"], arrays["clicks"], arrays.get("query_layer"))
-
-
 def _save_neighbours(folder: Path, items: Floats, k: int) -> None:
     rows, scores = NearestSelector(items).select(items, k, exclude_self=np.arange(len(items)))
     save_arrays(folder / "neighbours.safetensors", {"rows": rows, "scores": scores})
-
-
-def _save_generator(folder: Path, generator: TorchGenerator) -> None:
-    save_json(folder / "generator.json", {"kind": generator.kind, "settings": generator.settings()})
-    save_arrays(folder / "generator.safetensors", generator.arrays())
-
-
-def _load_generator(folder: Path) -> TorchGenerator:
-    facts = load_json(folder / "generator.json")
-    return load_generator(facts["kind"], facts["settings"], load_arrays(folder / "generator.safetensors"))

@@ -1,5 +1,7 @@
 """One contract for every generator, and what is special to each."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,7 @@ from metaxc.generators import (
     WeightedSum,
     gather,
     load_generator,
+    save_generator,
     train_generator,
 )
 from metaxc.generators.training import clustered_order, weighted_cross_entropy
@@ -67,12 +70,14 @@ class TestContract:
         assert weights.shape == (5, K + 1)
         assert (weights[:, 3] == 0).all()
 
-    def test_settings_and_arrays_give_it_back(self, kind):
+    def test_saved_and_loaded_it_is_the_same(self, kind, tmp_path):
         generator = ALL[kind]()
-        again = load_generator(kind, generator.settings(), generator.arrays())
+        save_generator(tmp_path, generator)
+        again = load_generator(tmp_path)
         np.testing.assert_array_equal(again.generate(*inputs()), generator.generate(*inputs()))
+        (tmp_path / "generator.json").write_text(json.dumps({"kind": kind, "settings": {"nonsense": 1}}))
         with pytest.raises(ModelError, match="does not fit"):
-            load_generator(kind, {"nonsense": 1}, {})
+            load_generator(tmp_path)
 
 
 def test_combine_by_hand():

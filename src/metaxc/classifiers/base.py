@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metaxc.errors import DataError
+from metaxc.artifacts import load_arrays, save_arrays
+from metaxc.errors import DataError, ModelError
 
 Floats = NDArray[np.float32]
 
@@ -37,6 +40,20 @@ class Classifiers:
     def __repr__(self) -> str:
         layer = "" if self.query_layer is None else ", with a query layer"
         return f"Classifiers({len(self):,} × {self.weights.shape[1]}{layer})"
+
+    def save(self, file: Path) -> None:
+        """Write as a safetensors file."""
+        arrays: dict[str, NDArray[Any]] = {"weights": self.weights, "clicks": self.clicks}
+        save_arrays(file, arrays if self.query_layer is None else {**arrays, "query_layer": self.query_layer})
+
+    @classmethod
+    def load(cls, file: Path) -> Classifiers:
+        """Read what `save` wrote."""
+        arrays = load_arrays(file)
+        try:
+            return cls(arrays["weights"], arrays["clicks"], arrays.get("query_layer"))
+        except KeyError as error:
+            raise ModelError("The classifiers are incomplete", got=f"{file.name} without {error}") from error
 
     def trusted(self, prior_clicks: float) -> Floats:
         """(observed, dim) float32: each classifier scaled by n / (n + prior_clicks), n its item's clicks.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from pathlib import Path
 
+from metaxc.artifacts import load_arrays, load_json, save_arrays, save_json
 from metaxc.errors import ModelError
 from metaxc.generators.base import Generator, TorchGenerator, gather
 from metaxc.generators.sums import Combine, Sum, WeightedSum
@@ -27,17 +27,23 @@ __all__ = [
     "WeightedSum",
     "gather",
     "load_generator",
+    "save_generator",
     "train_generator",
 ]
 
 
-def load_generator(
-    kind: str, settings: dict[str, float | int], arrays: dict[str, NDArray[np.float32]]
-) -> TorchGenerator:
-    """The generator that `settings()` and `arrays()` described."""
+def save_generator(folder: Path, generator: TorchGenerator) -> None:
+    """Write `generator.json` and `generator.safetensors`."""
+    save_json(folder / "generator.json", {"kind": generator.kind, "settings": generator.settings()})
+    save_arrays(folder / "generator.safetensors", generator.arrays())
+
+
+def load_generator(folder: Path) -> TorchGenerator:
+    """The generator that `save_generator` wrote."""
+    facts, arrays = load_json(folder / "generator.json"), load_arrays(folder / "generator.safetensors")
     try:
-        generator = KINDS[kind](**settings)
+        generator = KINDS[facts["kind"]](**facts["settings"])
         generator.load_arrays(arrays)
     except (KeyError, TypeError, RuntimeError) as error:
-        raise ModelError("The generator does not fit its configuration", got=f"{kind}: {error}") from error
+        raise ModelError("The generator does not fit its configuration", got=f"{facts}: {error}") from error
     return generator
