@@ -36,6 +36,19 @@ def test_loss_leaves_true_pairs_out_of_the_negatives():
     torch.testing.assert_close(contrastive_loss(queries, items, scale, only_own), expected)
 
 
+def test_popular_items_are_excused_only_where_items_compete():
+    queries = functional.normalize(torch.tensor([[1.0, 0.2], [0.1, 1.0]]), dim=1)
+    items = functional.normalize(torch.tensor([[1.0, 0.0], [0.5, 1.0]]), dim=1)
+    popularity = torch.tensor([0.0, 3.0])
+    logits = 5 * queries @ items.T
+    target = torch.arange(2)
+    expected = functional.cross_entropy(logits - popularity, target) + functional.cross_entropy(
+        logits.T, target
+    )
+    found = contrastive_loss(queries, items, torch.tensor(5.0), torch.eye(2, dtype=torch.bool), popularity)
+    torch.testing.assert_close(found, expected / 2)
+
+
 def test_clicked_pairs_of_a_batch():
     clicks = csr_array(np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1]], np.float32))
     mask = clicked_pairs(clicks, np.array([2, 0]), np.array([2, 1, 2, 0]))

@@ -111,10 +111,10 @@ def _fill(towers: TwoTowers, arrays: dict[str, NDArray[np.generic]]) -> None:
         raise ModelError("The towers do not fit their configuration", got=str(error)) from error
 
 
-def static_towers(pretrained: Pretrained, vocabulary: int) -> TwoTowers:
+def static_towers(pretrained: Pretrained, vocabulary: int, scale: float = 12.0) -> TwoTowers:
     """Static towers that start at the transformer's own word embeddings, where it has them, unit length;
     else at small random vectors."""
-    towers = TwoTowers(vocabulary, pretrained.dim, base=False)
+    towers = TwoTowers(vocabulary, pretrained.dim, base=False, scale=scale)
     table = pretrained.token_table()
     if table is None or len(table) < vocabulary:
         start = torch.randn(vocabulary, pretrained.dim) / pretrained.dim**0.5

@@ -27,6 +27,10 @@ class AdapterConfig(BaseModel):
     epochs: int = Field(5, ge=1, description="passes over the queries, one clicked item per query and pass")
     batch: int = Field(1024, ge=2, description="pairs per step; every other item of the batch is a negative")
     learning_rate: float = Field(2e-3, gt=0, description="Adam's, falling linearly to 0")
+    popularity: float = Field(
+        0.75, ge=0, le=1, description="how much of log(clicks) an item is excused for when it is a negative"
+    )
+    scale: float = Field(12.0, gt=0, description="of the logits at the start; learnt")
     token_dropout: float = Field(0.1, ge=0, lt=1, description="share of tokens left out while training")
 
 
@@ -57,6 +61,8 @@ def train_towers(
     """
     random = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
+    counts = np.bincount(clicks.indices, minlength=clicks.shape[1])
+    popularity = config.popularity * torch.from_numpy(np.log(np.maximum(counts, 1)).astype(np.float32))
     batch = min(config.batch, clicks.shape[0])
     steps_per_epoch = max(1, clicks.shape[0] // batch)
     steps = steps_per_epoch * config.epochs
@@ -87,6 +93,7 @@ def train_towers(
                 embed(towers.item, items, item_bags, item_rows),
                 towers.log_scale.exp(),
                 clicked_pairs(clicks, query_rows, item_rows),
+                popularity[item_rows],
             )
             for optimizer in optimizers:
                 optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - step / steps)

@@ -77,9 +77,9 @@ class TowerEncoding:
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
         torch.manual_seed(seed)
         if self.static:
-            towers = static_towers(self.base, self.tokenizer.vocabulary)
+            towers = static_towers(self.base, self.tokenizer.vocabulary, self.config.scale)
         else:
-            towers = TwoTowers(self.tokenizer.vocabulary, self.base.dim)
+            towers = TwoTowers(self.tokenizer.vocabulary, self.base.dim, scale=self.config.scale)
         train_towers(
             None if self.queries is None else self.queries[query_rows],
             None if self.items is None else self.items[item_rows],

@@ -1,0 +1,45 @@
+"""How the encoder's and the classifiers' defaults were chosen, on pseudo-novel items.
+
+    python benchmarks/choices.py DATA... --out benchmarks/results/choices.json
+
+One row per choice, everything else at its default, each with its constants searched anew. No test query is
+looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from folds import compare
+
+ROWS: list[tuple[str, dict[str, Any]]] = [
+    ("default", {}),
+    ("popularity 0, scale 20", {"adapter": {"popularity": 0.0, "scale": 20.0}}),
+    ("popularity 0, scale 12", {"adapter": {"popularity": 0.0}}),
+    ("popularity 1, scale 12", {"adapter": {"popularity": 1.0}}),
+    ("2 epochs", {"adapter": {"epochs": 2}}),
+    ("10 epochs", {"adapter": {"epochs": 10}}),
+    ("centroids for ridge", {"classifiers": "centroid"}),
+    ("one-vs-all for ridge", {"classifiers": "one_vs_all"}),
+    ("static encoder", {"encoder": "static"}),
+    ("frozen encoder", {"encoder": "pretrained"}),
+]
+
+
+def main() -> None:
+    """Run and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", nargs="+", type=Path)
+    parser.add_argument("--rows", nargs="+", help="only these rows")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/choices.json"))
+    options = parser.parse_args()
+    rows = [row for row in ROWS if not options.rows or row[0] in options.rows]
+    compare(options.data, rows, options.out)
+
+
+if __name__ == "__main__":
+    main()
