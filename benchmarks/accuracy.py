@@ -99,18 +99,40 @@ def show(name: str, row: dict) -> None:
     )
 
 
+def table(results: dict) -> str:
+    """The README's table, from a result file."""
+    lines = [
+        "| data set | | zero-shot P@1 | R@10 | generalized P@1 | R@10 | train ÷ encode |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in sorted(results.items()):
+        for who in ("bare encoder", "metaxc"):
+            cells = [f"{row[who][s][m]:.1f}" for s in ("zero_shot", "generalized") for m in ("P@1", "R@10")]
+            if who == "metaxc":
+                cells = [f"**{cell}**" for cell in cells]
+            cost = f"{row['times plain encoding']:.1f} ×" if who == "metaxc" else ""
+            lines.append(
+                f"| {name if who == 'bare encoder' else ''} | {who} | {' | '.join(cells)} | {cost} |"
+            )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Run and write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "data", nargs="+", type=Path, help="data set folders with a test part and a novel.txt"
+        "data", nargs="*", type=Path, help="data set folders with a test part and a novel.txt"
     )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/accuracy.json"))
     parser.add_argument("--cache", type=Path, help="reuse embeddings; encoding then counts as plain encoding")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--table", action="store_true", help="print the result file as a Markdown table")
     options = parser.parse_args()
+    if options.table:
+        print(table(json.loads(options.out.read_text())))
+        return
     for folder in options.data:
         row = run(folder, options.cache, options.threads)
         show(folder.name, row)

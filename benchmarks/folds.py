@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from metaxc import EmbeddingCache, Pretrained, read_folder
-from metaxc.encoders import AdapterConfig
+from metaxc.encoders import AdapterConfig, Encoder
 from metaxc.encoders.learning import Encoding, FixedEncoding, TowerEncoding
 from metaxc.irene import Irene, IreneConfig, training_clicks
 
@@ -15,15 +15,17 @@ CACHE = EmbeddingCache()
 
 
 class Remembered:
-    """An encoding that learns once, whoever asks."""
+    """An encoding that learns once from the same part of the clicks, whoever asks."""
 
     def __init__(self, encoding: Encoding):
         self.encoding = encoding
-        self.encoder = None
+        self.encoders: dict[bytes, Encoder] = {}
 
-    def learn(self, *arguments):
-        self.encoder = self.encoder or self.encoding.learn(*arguments)
-        return self.encoder
+    def learn(self, query_rows, item_rows, clicks, seed):
+        key = query_rows.tobytes() + item_rows.tobytes()
+        if key not in self.encoders:
+            self.encoders[key] = self.encoding.learn(query_rows, item_rows, clicks, seed)
+        return self.encoders[key]
 
     def embed(self, *arguments):
         return self.encoding.embed(*arguments)

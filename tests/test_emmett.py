@@ -55,7 +55,7 @@ def test_explain_names_the_group_and_shares_add_up(model):
 
 
 def test_more_neighbours_than_observed_items(world):
-    config = IreneConfig(encoder="pretrained", neighbours=500, tune=False)
+    config = IreneConfig(encoder="pretrained", neighbours=500, folds=0)
     model = Irene(config, encoder=world.encoder).fit(world.dataset)
     assert len(model.explain("i4").neighbours) == len(model.observed)
     assert np.isfinite(model.vectors).all()

@@ -2,8 +2,9 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
+from metaxc import tuning
 from metaxc.classifiers import Classifiers
-from metaxc.tuning import Fold, choose_calibration, choose_combine, judges_of, quality
+from metaxc.tuning import Fold, Judges, Trial, choose_calibration, choose_combine, quality
 
 
 def test_a_fold_hides_its_items_and_queries_from_training():
@@ -31,43 +32,54 @@ def test_quality_by_hand():
     assert (found.precision, found.recall, found.mean) == (50.0, 100.0, 75.0)
 
 
-def test_judges_have_a_click():
+def test_judges_have_a_click_and_are_not_too_many(monkeypatch):
     clicks = csr_array(np.array([[1, 0], [0, 0], [0, 1]], np.float32))
-    rows, theirs = judges_of(clicks, 0)
-    assert rows.tolist() == [0, 2]
-    assert theirs.toarray().tolist() == [[1, 0], [0, 1]]
+    judges = Judges.draw(np.array([[1.0], [2.0], [3.0]], np.float32), clicks, 0)
+    assert judges.queries.ravel().tolist() == [1, 3]
+    assert judges.clicks.toarray().tolist() == [[1, 0], [0, 1]]
+    many = csr_array(np.ones((5000, 2), np.float32))
+    assert len(Judges.draw(np.ones((5000, 1), np.float32), many, 0).queries) == tuning.MOST_QUERIES
+    monkeypatch.setattr(tuning, "MOST_SCORES", 400)
+    assert len(Judges.draw(np.ones((5000, 1), np.float32), many, 0).queries) == 200
 
 
-def neighbours_know(n=12, dim=24):
-    """Queries point along axis i; the item's own embedding is noise, its one neighbour's classifier is right."""
-    axes = np.eye(dim, dtype=np.float32)
-    return axes[:n], csr_array(np.eye(n, dtype=np.float32)), axes[n : 2 * n]
+AXES = np.eye(24, dtype=np.float32)
+QUERIES = AXES[:12]
+
+
+def trial(new, near, seen=AXES[12:24], novel=None, queries=QUERIES):
+    """Query i clicks item i; observed item i's classifier is query i's axis."""
+    clicks = csr_array(np.eye(12, dtype=np.float32))
+    judges = Judges(queries, clicks)
+    rows = np.tile(np.asarray(near)[:, None], (1, 20))
+    classifiers = Classifiers(QUERIES[: len(seen)], np.full(len(seen), 100))
+    return Trial(classifiers, seen, new, rows, np.ones(rows.shape, np.float32), judges, judges, novel)
 
 
 def test_neighbours_that_know_are_given_strength():
-    queries, clicks, embeddings = neighbours_know()
-    rows = np.tile(np.arange(12)[:, None], (1, 20))
-    classifiers = Classifiers(queries, np.full(12, 100))
-    choice = choose_combine(queries, clicks, embeddings, rows, np.ones(rows.shape, np.float32), classifiers)
-    assert choice.strength > 0
+    """The item's own embedding is noise, its neighbour's classifier is right."""
+    assert choose_combine([trial(AXES[12:24], np.arange(12))]).strength > 0
 
 
 def test_neighbours_that_mislead_are_left_out():
-    queries, clicks, _ = neighbours_know()
-    rows = np.tile(((np.arange(12) + 1) % 12)[:, None], (1, 20))
-    classifiers = Classifiers(queries, np.full(12, 100))
-    choice = choose_combine(queries, clicks, queries, rows, np.ones(rows.shape, np.float32), classifiers, 3)
+    misled = trial(QUERIES, (np.arange(12) + 1) % 12)
+    choice = choose_combine([misled], neighbours=3)
     assert choice.strength < 1
     assert choice.neighbours == 3
 
 
+def test_the_mean_over_folds_decides():
+    """In one fold the neighbours mislead, in two they are all there is to know: they stay in."""
+    misled = trial(QUERIES, (np.arange(12) + 1) % 12)
+    helped = trial(AXES[12:24], np.arange(12))
+    assert choose_combine([misled, helped, helped]).strength > 0
+
+
 def test_calibration_keeps_loud_observed_items_from_drowning_novel_ones():
     """Meta-classifiers that are right but too quiet are scaled up."""
-    queries, clicks, _ = neighbours_know()
-    novel = np.zeros(12, dtype=bool)
-    novel[6:] = True
-    noise = 0.9 * queries[6:]  # the observed items' embeddings also answer the novel items' queries
-    classifiers = Classifiers(queries[:6], np.full(6, 50))
-    calibration, found = choose_calibration(queries, clicks, noise, classifiers, 0.8 * queries[6:], novel)
+    novel = np.arange(12) >= 6
+    loud = 0.9 * QUERIES[6:]  # the observed items' embeddings also answer the novel items' queries
+    fold = trial(QUERIES[6:], np.arange(6), seen=loud, novel=novel)
+    calibration, found = choose_calibration([fold], [0.8 * QUERIES[6:]])
     assert calibration.novel_scale > 1.1
     assert found.precision == 100.0

@@ -52,10 +52,11 @@ from metaxc.tuning import (
     NEIGHBOURS,
     CombineChoice,
     Fold,
+    Judges,
+    Trial,
     choose_calibration,
     choose_combine,
-    judges_of,
-    quality,
+    zero_shot_quality,
 )
 
 Floats = NDArray[np.float32]
@@ -80,7 +81,11 @@ class IreneConfig(BaseModel):
     neighbours: int | None = Field(None, ge=1, description="K; chosen on pseudo-novel items when not given")
     depth: int = Field(1, ge=1, description="transformer layers (the paper's K and depth: 3 and 1)")
     training: GeneratorTraining = Field(default_factory=GeneratorTraining, description="of the generator")
-    tune: bool = Field(True, description="choose the constants on pseudo-novel items")
+    folds: int = Field(
+        3,
+        ge=0,
+        description="of pseudo-novel items, to choose the constants by; 0 takes the default constants",
+    )
     seed: int = Field(0, ge=0, description="of everything random")
 
 
@@ -255,11 +260,33 @@ class Irene:
             DEFAULT_COMBINE.temperature,
             DEFAULT_COMBINE.neighbour_prior if combines else 0.0,
         )
-        fold = Fold.draw(clicks, self.config.seed) if self.config.tune else None
-        if fold is None:
-            why = "too few data to choose by" if self.config.tune else "not asked for"
+        folds = [Fold.draw(clicks, self.config.seed + number) for number in range(self.config.folds)]
+        if not folds or any(fold is None for fold in folds):
+            why = "too few data to choose by" if folds else "not asked for"
             return _constants(combine, Calibration(), {"skipped": why})
+        tried = [self._try(encoding, fold, observed, query_rows, clicks) for fold in folds if fold]
+        trials = [trial for trial, _ in tried]
+        if combines:
+            combine = choose_combine(trials, self.config.neighbours)
+        k, made = combine.neighbours, []
+        for trial, (queries, fold_clicks) in tried:
+            informing = trial.classifiers.trusted(combine.neighbour_prior)
+            near, scores = NearestSelector(trial.seen).select(
+                trial.seen, k, exclude_self=np.arange(len(trial.seen))
+            )
+            generator = self._generator(combine, queries, trial.seen, fold_clicks, informing, near, scores)
+            selected = gather(informing, trial.near[:, :k])
+            made.append(generator.generate(trial.new, selected, trial.scores[:, :k]))
+        zero_shot = zero_shot_quality(trials, made)
+        calibration, generalized = choose_calibration(trials, made)
+        return _constants(
+            combine, calibration, {"zero_shot": zero_shot.to_dict(), "generalized": generalized.to_dict()}
+        )
 
+    def _try(
+        self, encoding: Encoding, fold: Fold, observed: Rows, query_rows: Rows, clicks: csr_array
+    ) -> tuple[Trial, tuple[Floats, csr_array]]:
+        """A fold's trial, and the queries and clicks it was fitted on (what a generator learns from)."""
         rows, fold_clicks = fold.training(clicks)
         seen, new = np.flatnonzero(~fold.pseudo_novel), np.flatnonzero(fold.pseudo_novel)
         encoder = encoding.learn(query_rows[rows], observed[seen], fold_clicks, self.config.seed)
@@ -267,36 +294,20 @@ class Irene:
         items = items[observed]
         classifiers = self._classifiers(queries[rows], fold_clicks)
         queries = classifiers.queries(queries)
-        selector = NearestSelector(items[seen])
-        near, scores = selector.select(items[new], max(*NEIGHBOURS, combine.neighbours))
+        most = max(*NEIGHBOURS, self.config.neighbours or 0)
+        near, scores = NearestSelector(items[seen]).select(items[new], most)
         held = np.flatnonzero(fold.held)
-
-        if combines:
-            judges, judged = judges_of(csr_array(clicks[held][:, new]), self.config.seed)
-            combine = choose_combine(
-                queries[held[judges]],
-                judged,
-                items[new],
-                near,
-                scores,
-                classifiers,
-                self.config.neighbours,
-            )
-        k, informing = combine.neighbours, classifiers.trusted(combine.neighbour_prior)
-        fold_near, fold_scores = selector.select(items[seen], k, exclude_self=np.arange(len(seen)))
-        generator = self._generator(
-            combine, queries[rows], items[seen], fold_clicks, informing, fold_near, fold_scores
+        trial = Trial(
+            classifiers,
+            items[seen],
+            items[new],
+            near,
+            scores,
+            Judges.draw(queries[held], csr_array(clicks[held][:, new]), self.config.seed),
+            Judges.draw(queries[held], csr_array(clicks[held]), self.config.seed),
+            fold.pseudo_novel,
         )
-        made = generator.generate(items[new], gather(informing, near[:, :k]), scores[:, :k])
-        judges, judged = judges_of(csr_array(clicks[held][:, new]), self.config.seed)
-        zero_shot = quality(torch.from_numpy(queries[held[judges]] @ made.T), judged)
-        judges, judged = judges_of(csr_array(clicks[held]), self.config.seed)
-        calibration, generalized = choose_calibration(
-            queries[held[judges]], judged, items[seen], classifiers, made, fold.pseudo_novel
-        )
-        return _constants(
-            combine, calibration, {"zero_shot": zero_shot.to_dict(), "generalized": generalized.to_dict()}
-        )
+        return trial, (queries[rows], fold_clicks)
 
     def _classifiers(self, queries: Floats, clicks: csr_array) -> Classifiers:
         if self.config.classifiers == "centroid":

@@ -2,7 +2,9 @@
 
 A share of the *observed* items plays novel, and a share of the queries plays test. Everything that learns is
 fitted without them; then the constants are those that rank the held-out queries best. What was learnt on
-this fold is thrown away, the constants stay.
+such a fold is thrown away, the constants stay. One fold is not enough: a few popular items decide its P@1, and
+which of them happen to be pseudo-novel differs from fold to fold, so the constants are judged by the mean over
+several.
 
 The search is over two small grids: how the neighbours are combined (judged zero-shot, among the pseudo-novel
 items), then how observed and novel items rank together (judged generalized, among all).
@@ -10,6 +12,7 @@ items), then how observed and novel items rank together (judged generalized, amo
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -30,8 +33,11 @@ Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 SHARE = 0.15
-MOST_QUERIES = 2_000
-"""Held-out queries that judge: ±1 point of standard error, a quarter of a second per setting."""
+MOST_QUERIES = 1_000
+"""Held-out queries that judge in each fold."""
+
+MOST_SCORES = 50_000_000
+"""Scores of judges × items held at once (200 MB); with millions of items there are fewer judges."""
 
 FEWEST_ITEMS, FEWEST_QUERIES = 10, 50
 """Below this many pseudo-novel items, or queries that click one, the defaults are a better guess."""
@@ -94,6 +100,13 @@ class Quality:
         return {"P@1": self.precision, "R@10": self.recall}
 
 
+def mean_quality(found: Sequence[Quality]) -> Quality:
+    """The mean over several folds."""
+    return Quality(
+        float(np.mean([one.precision for one in found])), float(np.mean([one.recall for one in found]))
+    )
+
+
 def quality(scores: Tensor, relevant: csr_array) -> Quality:
     """How well (queries, items) scores rank; every query has a relevant item."""
     _, columns = best_rows(scores, 10)
@@ -102,12 +115,51 @@ def quality(scores: Tensor, relevant: csr_array) -> Quality:
     return Quality(100 * float(precision(hit, 1).mean()), 100 * float(recall(hit, counts, 10).mean()))
 
 
-def judges_of(clicks: csr_array, seed: int) -> tuple[Rows, csr_array]:
-    """At most `MOST_QUERIES` rows that have a click, and their clicks."""
-    rows = np.flatnonzero(np.diff(clicks.indptr) > 0)
-    if len(rows) > MOST_QUERIES:
-        rows = np.sort(np.random.default_rng(seed).choice(rows, MOST_QUERIES, replace=False))
-    return rows, csr_array(clicks[rows])
+@dataclass(frozen=True)
+class Judges:
+    """Held-out queries and what they clicked.
+
+    Args:
+        queries: (judges, dim).
+        clicks: (judges, items); every judge has a click.
+    """
+
+    queries: Floats
+    clicks: csr_array
+
+    @staticmethod
+    def draw(queries: Floats, clicks: csr_array, seed: int) -> Judges:
+        """At most `MOST_QUERIES` of the queries that have a click."""
+        rows = np.flatnonzero(np.diff(clicks.indptr) > 0)
+        most = max(FEWEST_QUERIES, min(MOST_QUERIES, MOST_SCORES // max(clicks.shape[1], 1)))
+        if len(rows) > most:
+            rows = np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+        return Judges(np.array(queries[rows]), csr_array(clicks[rows]))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One fold, with everything fitted without its pseudo-novel items and held-out queries.
+
+    Args:
+        classifiers: Of the remaining observed items.
+        seen: (remaining observed, dim) their embeddings.
+        new: (pseudo-novel, dim) embeddings.
+        near: (pseudo-novel, most K) neighbours of the pseudo-novel among the remaining observed items.
+        scores: (pseudo-novel, most K) their similarities.
+        zero_shot: Judges over the pseudo-novel items.
+        generalized: Judges over all observed items.
+        novel: (observed,) bool, which items are pseudo-novel.
+    """
+
+    classifiers: Classifiers
+    seen: Floats
+    new: Floats
+    near: Rows
+    scores: Floats
+    zero_shot: Judges
+    generalized: Judges
+    novel: Mask
 
 
 @dataclass(frozen=True)
@@ -123,75 +175,78 @@ class CombineChoice:
 DEFAULT_COMBINE = CombineChoice(neighbours=10, strength=0.5, temperature=0.1, neighbour_prior=10.0)
 
 
-def choose_combine(
-    queries: Floats,
-    clicks: csr_array,
-    embeddings: Floats,
-    rows: Rows,
-    scores: Floats,
-    classifiers: Classifiers,
-    neighbours: int | None = None,
-) -> CombineChoice:
-    """The combine that ranks the pseudo-novel items best.
+def choose_combine(trials: Sequence[Trial], neighbours: int | None = None) -> CombineChoice:
+    """The combine that ranks the pseudo-novel items best, in the mean over the trials.
 
     Args:
-        queries: (judges, dim) held-out queries.
-        clicks: (judges, pseudo-novel).
-        embeddings: (pseudo-novel, dim).
-        rows: (pseudo-novel, max K) neighbours among the remaining observed items.
-        scores: (pseudo-novel, max K).
-        classifiers: Of the remaining observed items.
+        trials: The folds.
         neighbours: K, when it is given and not to be chosen.
     """
-    q = torch.from_numpy(np.array(queries))
-    own = q @ torch.from_numpy(embeddings).T
     counts = NEIGHBOURS if neighbours is None else (neighbours,)
-    best, most = CombineChoice(counts[0], 0.0, TEMPERATURES[0], 0.0), quality(own, clicks).mean
-    trusted = {prior: classifiers.trusted(prior) for prior in NEIGHBOUR_PRIORS}
-    for prior, k, temperature in product(NEIGHBOUR_PRIORS, counts, TEMPERATURES):
-        selected = gather(trusted[prior], rows[:, :k])
-        only_neighbours = Combine(1.0, temperature).generate(
-            np.zeros_like(embeddings), selected, scores[:, :k]
-        )
-        theirs = q @ torch.from_numpy(only_neighbours).T
-        for strength in STRENGTHS[1:]:
-            found = quality(own + strength * theirs, clicks).mean
-            if found > most:
-                best, most = CombineChoice(k, strength, temperature, prior), found
-    return best
+    totals: dict[CombineChoice, float] = {}
+    for trial in trials:
+        for choice, found in _combine_qualities(trial, counts):
+            totals[choice] = totals.get(choice, 0.0) + found.mean
+    return max(totals, key=lambda choice: totals[choice])
 
 
-def choose_calibration(
-    queries: Floats,
-    clicks: csr_array,
-    embeddings: Floats,
-    classifiers: Classifiers,
-    made: Floats,
-    novel: Mask,
-) -> tuple[Calibration, Quality]:
-    """The calibration under which observed and pseudo-novel items rank best together.
+def _combine_qualities(trial: Trial, counts: Sequence[int]) -> Iterator[tuple[CombineChoice, Quality]]:
+    q = torch.from_numpy(trial.zero_shot.queries)
+    own = q @ torch.from_numpy(trial.new).T
+    yield CombineChoice(counts[0], 0.0, TEMPERATURES[0], 0.0), quality(own, trial.zero_shot.clicks)
+    for prior in NEIGHBOUR_PRIORS:
+        trusted = trial.classifiers.trusted(prior)
+        for k, temperature in product(counts, TEMPERATURES):
+            only_theirs = Combine(1.0, temperature).generate(
+                np.zeros_like(trial.new), gather(trusted, trial.near[:, :k]), trial.scores[:, :k]
+            )
+            theirs = q @ torch.from_numpy(only_theirs).T
+            for strength in STRENGTHS[1:]:
+                choice = CombineChoice(k, strength, temperature, prior)
+                yield choice, quality(own + strength * theirs, trial.zero_shot.clicks)
+
+
+def zero_shot_quality(trials: Sequence[Trial], made: Sequence[Floats]) -> Quality:
+    """How well meta-classifiers (one array of (pseudo-novel, dim) per trial) rank the pseudo-novel items."""
+    pairs = zip(trials, made, strict=True)
+    return mean_quality(
+        [quality(torch.from_numpy(t.zero_shot.queries @ m.T), t.zero_shot.clicks) for t, m in pairs]
+    )
+
+
+class _Generalized:
+    """The parts of a trial's generalized scores that do not depend on the calibration."""
+
+    def __init__(self, trial: Trial, made: Floats):
+        q = torch.from_numpy(trial.generalized.queries)
+        self.clicks = trial.generalized.clicks
+        self.base = q @ torch.from_numpy(trial.seen).T
+        self.evidence = q @ torch.from_numpy(trial.classifiers.weights).T
+        self.meta = q @ torch.from_numpy(made).T
+        self.seen = torch.from_numpy(np.flatnonzero(~trial.novel))
+        self.new = torch.from_numpy(np.flatnonzero(trial.novel))
+        self.scores = torch.empty(len(q), len(trial.novel))
+        self.n = torch.from_numpy(trial.classifiers.clicks.astype(np.float32))
+
+    def quality(self, calibration: Calibration) -> Quality:
+        trust = calibration.own * self.n / (self.n + calibration.prior_clicks)
+        self.scores[:, self.seen] = self.base + trust * self.evidence
+        self.scores[:, self.new] = calibration.novel_scale * self.meta
+        return quality(self.scores, self.clicks)
+
+
+def choose_calibration(trials: Sequence[Trial], made: Sequence[Floats]) -> tuple[Calibration, Quality]:
+    """The calibration under which observed and pseudo-novel items rank best together, in the mean over the
+    trials, and how well they do.
 
     Args:
-        queries: (judges, dim) held-out queries.
-        clicks: (judges, items), items in the order of `novel`.
-        embeddings: (remaining observed, dim).
-        classifiers: Of the remaining observed items.
-        made: (pseudo-novel, dim) meta-classifiers, not scaled.
-        novel: (items,) bool, which items are pseudo-novel.
+        trials: The folds.
+        made: Per trial, (pseudo-novel, dim) meta-classifiers, not scaled.
     """
-    q = torch.from_numpy(np.array(queries))
-    base = q @ torch.from_numpy(embeddings).T
-    evidence = q @ torch.from_numpy(classifiers.weights).T
-    meta = q @ torch.from_numpy(made).T
-    seen, new = torch.from_numpy(np.flatnonzero(~novel)), torch.from_numpy(np.flatnonzero(novel))
-    scores = torch.empty(len(q), len(novel))
-    n = torch.from_numpy(classifiers.clicks.astype(np.float32))
+    parts = [_Generalized(trial, vectors) for trial, vectors in zip(trials, made, strict=True)]
 
     def judge(calibration: Calibration) -> Quality:
-        trust = calibration.own * n / (n + calibration.prior_clicks)
-        scores[:, seen] = base + trust * evidence
-        scores[:, new] = calibration.novel_scale * meta
-        return quality(scores, clicks)
+        return mean_quality([part.quality(calibration) for part in parts])
 
     best = Calibration()
     found = judge(best)
@@ -199,7 +254,6 @@ def choose_calibration(
         [{"own": own, "prior_clicks": prior} for own, prior in product(OWN, PRIOR_CLICKS)],
         [{"novel_scale": scale} for scale in NOVEL_SCALES],
         [{"own": own} for own in OWN],
-        [{"novel_scale": scale} for scale in NOVEL_SCALES],
     ):
         for change in grid:
             candidate = best.model_copy(update=change)

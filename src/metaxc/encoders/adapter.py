@@ -25,6 +25,7 @@ class AdapterConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: int = Field(5, ge=1, description="passes over the queries, one clicked item per query and pass")
+    most_steps: int = Field(800, ge=1, description="no more than this many steps, however many queries")
     batch: int = Field(1024, ge=2, description="pairs per step; every other item of the batch is a negative")
     learning_rate: float = Field(2e-3, gt=0, description="Adam's, falling linearly to 0")
     popularity: float = Field(
@@ -65,7 +66,7 @@ def train_towers(
     popularity = config.popularity * torch.from_numpy(np.log(np.maximum(counts, 1)).astype(np.float32))
     batch = min(config.batch, clicks.shape[0])
     steps_per_epoch = max(1, clicks.shape[0] // batch)
-    steps = steps_per_epoch * config.epochs
+    steps = min(steps_per_epoch * config.epochs, config.most_steps)
     tables = [towers.query.table, towers.item.table]
     rest = [p for p in towers.parameters() if all(p is not table for table in tables)]
     optimizers = [
