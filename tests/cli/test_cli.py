@@ -154,6 +154,18 @@ def test_data_verbs(data, tmp_path, shop):
     assert "cannot be used" in broken.stdout
 
 
+def test_assets_out_and_back_and_trained_from(data, model, tmp_path):
+    assert run("data", "convert", data, tmp_path / "a", "--to", "assets", "--model", model).exit_code == 0
+    assert run("data", "convert", tmp_path / "a", tmp_path / "back").exit_code == 0
+    assert read_folder(tmp_path / "back").novel.sum() == read_folder(data).novel.sum()
+    options = ("--out", tmp_path / "m", "--encoder", "vectors", "--threads", 1)
+    assert run("train", tmp_path / "back", *options).exit_code == 0
+    found = json.loads(run("evaluate", tmp_path / "m", tmp_path / "back", "--json").stdout)
+    assert found["zero_shot"]["R@10"] > 50
+    refused = run("data", "convert", data, tmp_path / "b", "--to", "assets")
+    assert "need a model" in str(refused.exception)
+
+
 class TestErrors:
     """Exit code 2, one clear message, no traceback."""
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from metaxc.cli.shared import Data, Json, Seed, print_json, print_table, say
 from metaxc.errors import ConfigError
+
+if TYPE_CHECKING:
+    from metaxc.data import Dataset
 
 app = typer.Typer(
     help="Get, convert, check and split data sets.", no_args_is_help=True, rich_markup_mode=None
@@ -43,11 +46,15 @@ def convert(
     read_as: Annotated[
         str, typer.Option("--from", help="metaxc, xc, beir, assets; or auto, by the files there.")
     ] = "auto",
-    write_as: Annotated[str, typer.Option("--to", help="metaxc, xc or beir.")] = "metaxc",
+    write_as: Annotated[str, typer.Option("--to", help="metaxc, xc, beir or assets.")] = "metaxc",
+    model: Annotated[
+        Path | None, typer.Option("--model", help="For --to assets: whose vectors and classifiers.")
+    ] = None,
 ) -> None:
-    """Convert between our folder, the XC repository's formats, BEIR, and the research code's arrays.
+    """Convert between our folder, the XC repository's formats, BEIR, and the research code's arrays (assets).
 
-    From assets, the vectors come along as vectors.*.npy: train with --encoder vectors.
+    From assets, the vectors come along as vectors.*.npy: train with --encoder vectors. To assets, a model trained
+    on the same data gives embeddings, classifiers and neighbours.
     """
     import numpy as np
 
@@ -57,7 +64,7 @@ def convert(
     if read_as == "auto":
         assets = (source / "Y.trn.npz").exists()
         read_as = "assets" if assets else detect(source) or "metaxc"
-    for way, names in (("--from", ["metaxc", "assets", *FORMATS]), ("--to", ["metaxc", *FORMATS])):
+    for way, names in (("--from", ["metaxc", "assets", *FORMATS]), ("--to", ["metaxc", "assets", *FORMATS])):
         chosen = read_as if way == "--from" else write_as
         if chosen not in names:
             raise ConfigError(f"Unknown format for {way}", got=chosen, expected=", ".join(names))
@@ -72,13 +79,51 @@ def convert(
         }
     else:
         dataset = read_folder(source) if read_as == "metaxc" else FORMATS[read_as].read(source)
-    if write_as == "metaxc":
+    if write_as == "assets":
+        _write_assets(dataset, model, out)
+    elif write_as == "metaxc":
         write_folder(dataset, out)
         for name, array in vectors.items():
             np.save(out / f"vectors.{name}.npy", array)
     else:
         FORMATS[write_as].write(dataset, out)
     say(f"{out}: {dataset!r}")
+
+
+def _write_assets(dataset: Dataset, model: Path | None, out: Path) -> None:
+    import numpy as np
+
+    from metaxc.cli.shared import load_model
+    from metaxc.data.formats.assets import HIGHEST_SCORE, write_assets
+
+    if model is None or dataset.test is None or dataset.novel is None:
+        raise ConfigError(
+            "Assets need a model and a split data set",
+            got=f"--model {model}, {dataset!r}",
+            expected="--model MODEL, and a folder with a test part and a novel.txt",
+        )
+    trained = load_model(model, None, None)
+    place = {row: number for number, row in enumerate(dataset.observed_rows.tolist())}
+    rows = dataset.items.rows(trained.items.ids[row] for row in trained.observed)
+    position = np.asarray([place[row] for row in rows.tolist()])
+    items = trained.encoder.encode_items(dataset.items.texts)
+    classifiers = np.zeros((len(place), items.shape[1]), np.float32)
+    classifiers[position] = trained.classifiers.weights
+    own = np.full(len(place), -1)
+    own[position] = np.arange(len(position))
+    near, scores = trained.selector.select(items[dataset.observed_rows], trained.neighbours, exclude_self=own)
+    new, _ = trained.selector.select(items[dataset.novel_rows], trained.neighbours)
+    write_assets(
+        out,
+        dataset,
+        train_queries=trained.encode_queries(dataset.train.queries.texts),
+        test_queries=trained.encode_queries(dataset.test.queries.texts),
+        items=items,
+        classifiers=classifiers,
+        observed_neighbours=np.where(near >= 0, position[near], -1),
+        observed_neighbour_scores=np.clip(HIGHEST_SCORE * scores, 0, HIGHEST_SCORE),
+        novel_neighbours=np.where(new >= 0, position[new], -1),
+    )
 
 
 @app.command("check")
