@@ -36,9 +36,10 @@ def main() -> None:
     parser.add_argument("data", nargs="+", type=Path)
     parser.add_argument("--rows", nargs="+", help="only these rows")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/choices.json"))
+    parser.add_argument("--folds", type=int, default=3)
     options = parser.parse_args()
     rows = [row for row in ROWS if not options.rows or row[0] in options.rows]
-    compare(options.data, rows, options.out)
+    compare(options.data, rows, options.folds, options.out)
 
 
 if __name__ == "__main__":

@@ -53,16 +53,16 @@ class Lab:
         return TowerEncoding(self.base, self.dataset, adapter, static=kind == "static")
 
 
-def compare(folders: list[Path], rows: list[tuple[str, dict[str, Any]]], out: Path) -> None:
+def compare(folders: list[Path], rows: list[tuple[str, dict[str, Any]]], folds: int, out: Path) -> None:
     """Judge every named configuration on every data set, print as it goes, and merge into the result file."""
     for folder in folders:
         lab = Lab(folder)
         for name, settings in rows:
-            found = lab.tune(IreneConfig.model_validate(settings))
+            found = lab.tune(IreneConfig.model_validate({**settings, "folds": folds}))
             scores = found["pseudo_novel"]
             cells = "   ".join(f"{s} {v['P@1']:5.1f} / {v['R@10']:5.1f}" for s, v in scores.items())
             print(f"{folder.name:15} {name:45} {cells}", flush=True)
             results = json.loads(out.read_text()) if out.exists() else {}
-            results.setdefault(folder.name, {})[name] = {"settings": settings, **found}
+            results.setdefault(folder.name, {})[name] = {"settings": settings, "folds": folds, **found}
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")

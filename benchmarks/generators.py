@@ -44,8 +44,14 @@ def main() -> None:
     parser.add_argument("data", nargs="+", type=Path)
     parser.add_argument("--encoders", nargs="+", default=["adapted", "pretrained"])
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/generators.json"))
+    parser.add_argument("--folds", type=int, default=3)
     options = parser.parse_args()
-    compare(options.data, [row for encoder in options.encoders for row in searches(encoder)], options.out)
+    compare(
+        options.data,
+        [row for encoder in options.encoders for row in searches(encoder)],
+        options.folds,
+        options.out,
+    )
 
 
 if __name__ == "__main__":

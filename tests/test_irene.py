@@ -70,10 +70,10 @@ def test_same_seed_same_model_to_the_last_bit(world, tmp_path):
     config = IreneConfig(encoder="pretrained", generator="transformer")
     for name in ("a", "b"):
         Irene(config, encoder=world.encoder).fit(world.dataset).save(tmp_path / name)
-    same(tmp_path / "a", tmp_path / "b")
+    assert_same(tmp_path / "a", tmp_path / "b")
 
 
-def same(first, second):
+def assert_same(first, second):
     """Two folders hold the same files, byte for byte."""
     names = sorted(file.relative_to(first) for file in first.rglob("*") if file.is_file())
     assert names == sorted(file.relative_to(second) for file in second.rglob("*") if file.is_file())
@@ -108,6 +108,6 @@ def test_stopped_inside_any_stage_it_ends_with_the_same_model(world, tmp_path, m
     )
     again.save(tmp_path / "again")
     assert calls == [place]
-    same(tmp_path / "whole", tmp_path / "again")
+    assert_same(tmp_path / "whole", tmp_path / "again")
     if place == "save_generator":
         assert sum("already there" in line for line in lines) == 5

@@ -45,3 +45,7 @@ def explain(
         f"its own text {explanation.text_share:.1f} %, neighbours' classifiers {explanation.neighbour_share:.1f} %, "
         f"learnt {explanation.learnt_share:.1f} %"
     )
+    if not any(neighbour.weight for neighbour in explanation.neighbours):
+        print(
+            "On this data the neighbours were given no weight: on pseudo-novel items the adapted text ranks as well."
+        )
