@@ -130,6 +130,7 @@ def _write_assets(dataset: Dataset, model: Path | None, out: Path) -> None:
 def check(data: Data, as_json: Json = False) -> None:
     """Tell what is wrong with a data set's files, line by line. Exit code 1 when it cannot be used."""
     from metaxc.data import check_folder
+    from metaxc.data.check import SHOWN
 
     report = check_folder(data)
     if as_json:
@@ -138,7 +139,8 @@ def check(data: Data, as_json: Json = False) -> None:
         for problem in report.problems:
             print(problem)
         for kind, count in report.totals.items():
-            print(f"in all: {kind}: {count:,}")
+            if count > SHOWN:
+                print(f"{kind}: {count:,} in all, {SHOWN} shown")
         found = ", ".join(f"{count:,} {what}" for what, count in report.sizes.items())
         print(f"{data}: {found or 'nothing'}; {'can be used' if report.ok else 'cannot be used'}")
     if not report.ok:
