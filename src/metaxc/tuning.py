@@ -227,19 +227,20 @@ class _Generalized:
 
     def __init__(self, trial: Trial, made: Floats):
         q = torch.from_numpy(trial.generalized.queries)
-        self.clicks = trial.generalized.clicks
+        order = np.concatenate([np.flatnonzero(~trial.novel), np.flatnonzero(trial.novel)])
+        self.clicks = csr_array(trial.generalized.clicks[:, order])  # observed first, as in `scores`
+        self.clicks.sort_indices()
         self.base = q @ torch.from_numpy(trial.seen).T
         self.evidence = q @ torch.from_numpy(trial.classifiers.weights).T
         self.meta = q @ torch.from_numpy(made).T
-        self.seen = torch.from_numpy(np.flatnonzero(~trial.novel))
-        self.new = torch.from_numpy(np.flatnonzero(trial.novel))
         self.scores = torch.empty(len(q), len(trial.novel))
         self.n = torch.from_numpy(trial.classifiers.clicks.astype(np.float32))
 
     def quality(self, calibration: Calibration) -> Quality:
         trust = calibration.own * self.n / (self.n + calibration.prior_clicks)
-        self.scores[:, self.seen] = self.base + trust * self.evidence
-        self.scores[:, self.new] = calibration.novel_scale * self.meta
+        observed = self.base.shape[1]
+        torch.addcmul(self.base, self.evidence, trust.expand_as(self.base), out=self.scores[:, :observed])
+        torch.mul(self.meta, calibration.novel_scale, out=self.scores[:, observed:])
         return quality(self.scores, self.clicks)
 
 

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from metaxc.artifacts import digest_of_file, load_arrays, load_json, save_json
 from metaxc.encoders.cache import EmbeddingCache
-from metaxc.encoders.tokens import BagTokenizer
+from metaxc.encoders.tokens import BagTokenizer, TokenBags
 from metaxc.errors import ModelError
 
 Floats = NDArray[np.float32]
@@ -97,26 +99,29 @@ class Pretrained:
     def _encode_now(self, texts: Sequence[str]) -> Floats:
         if not len(texts):
             return np.empty((0, self.dim), np.float32)
-        import torch
-
         model, out = self._model, np.empty((len(texts), self.dim), np.float32)
-        lengths = np.minimum(self._lengths(texts), model.max_seq_length or TOKENS)
+        bags = self._tokenizer(texts) if self._plain else None
+        lengths = np.asarray([len(text) for text in texts]) if bags is None else np.diff(bags.starts)
         with torch.inference_mode():
-            for rows in batches_by_length(lengths, TOKENS):
-                features = model.preprocess([texts[row] for row in rows])
+            for rows in batches_by_length(lengths, TOKENS if bags is not None else 4 * TOKENS):
+                features = (
+                    model.preprocess([texts[row] for row in rows]) if bags is None else padded(bags, rows)
+                )
                 found = model(features)["sentence_embedding"]
                 out[rows] = torch.nn.functional.normalize(found, dim=1).float().numpy()
         return out
 
-    def _lengths(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Tokens per text, or a guess from the characters where the tokenizer has no file."""
-        if self.tokenizer_file.is_file():
-            return np.diff(self._tokenizer(texts).starts) + 2  # the two special tokens
-        return np.asarray([len(text) // 4 + 3 for text in texts])
+    @cached_property
+    def _plain(self) -> bool:
+        """Whether the model is a transformer that takes nothing but token ids, so that texts are tokenized once,
+        by length, and not again in each batch. Others go through sentence-transformers' own preparation."""
+        if not self.tokenizer_file.is_file() or type(self._model[0]).__name__ != "Transformer":
+            return False
+        return bool(load_json(self.tokenizer_file)["model"]["type"] == "WordPiece")
 
     @cached_property
     def _tokenizer(self) -> BagTokenizer:
-        return BagTokenizer(self.tokenizer_file, max_tokens=512)
+        return BagTokenizer(self.tokenizer_file, self._model.max_seq_length or 512, special_tokens=True)
 
     @cached_property
     def _model(self) -> Any:
@@ -144,6 +149,16 @@ class Pretrained:
             folder / "encoder.json",
             {"kind": self.kind, "source": self.source, "fingerprint": self.fingerprint, "dim": self.dim},
         )
+
+
+def padded(bags: TokenBags, rows: NDArray[np.int64]) -> dict[str, Tensor]:
+    """The features of a batch as a BERT-like transformer takes them, padded to its longest text."""
+    tokens, offsets = bags.batch(rows)
+    lengths = torch.diff(offsets, append=torch.tensor([len(tokens)]))
+    mask = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
+    ids = torch.zeros(mask.shape, dtype=torch.int64)
+    ids[mask] = tokens
+    return {"input_ids": ids, "attention_mask": mask.long()}
 
 
 def batches_by_length(lengths: NDArray[np.int64], tokens: int) -> Iterator[NDArray[np.int64]]:

@@ -58,24 +58,26 @@ class BagTokenizer:
     Args:
         path: A `tokenizer.json` file as the tokenizers library writes it.
         max_tokens: Tokens kept per text; the rest is cut off, as the transformer does.
+        special_tokens: Whether the tokens that begin and end a text are put in, as the transformer expects.
     """
 
-    def __init__(self, path: str | Path, max_tokens: int = 256):
+    def __init__(self, path: str | Path, max_tokens: int = 256, special_tokens: bool = False):
         if not Path(path).is_file():
             raise ModelError("No tokenizer", got=path, expected="a tokenizer.json file")
         self.definition = Path(path).read_text(encoding="utf-8")
         self._tokenizer = Tokenizer.from_str(self.definition)
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
+        self.special_tokens = special_tokens
         self.vocabulary: int = self._tokenizer.get_vocab_size()
 
     def __call__(self, texts: Sequence[str]) -> TokenBags:
-        """The bags of `texts`, special tokens left out."""
+        """The bags of `texts`."""
         pieces: list[NDArray[np.int32]] = []
         lengths: list[int] = []
         for start in range(0, len(texts), CHUNK):
             chunk = list(texts[start : start + CHUNK])
-            for encoding in self._tokenizer.encode_batch_fast(chunk, add_special_tokens=False):
+            for encoding in self._tokenizer.encode_batch_fast(chunk, add_special_tokens=self.special_tokens):
                 pieces.append(np.asarray(encoding.ids, dtype=np.int32))
                 lengths.append(len(encoding.ids))
         starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
