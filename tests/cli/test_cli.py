@@ -7,9 +7,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from metaxc import Emmett
 from metaxc.cli.main import app
 from metaxc.data import read_folder, split, write_folder
 from metaxc.errors import MetaxcError
@@ -69,10 +71,6 @@ def test_evaluate_prints_a_table_for_people(model, data):
 
 
 def test_search_explain_and_represent_agree_with_the_library(model, tmp_path):
-    import numpy as np
-
-    from metaxc import Emmett
-
     library = Emmett.load(model)
     printed = json.loads(run("search", model, "fresh bread", "-k", 3, "--json").stdout)
     assert [h["id"] for h in printed["answers"][0]["hits"]] == [
@@ -95,7 +93,8 @@ def test_training_again_from_the_same_inputs_is_skipped_and_from_others_refused(
     before = (model / "manifest.json").stat().st_mtime_ns
     assert "already trained" in run("train", data, "--out", model, *TRAIN).stderr
     assert (model / "manifest.json").stat().st_mtime_ns == before
-    other = run("train", data, "--out", model, *TRAIN, "--seed", 5)
+    assert Emmett.about_of(model)["config"]["folds"] == 3
+    other = run("train", data, "--out", model, *TRAIN, "--folds", 1)
     assert "other inputs" in str(other.exception)
 
 

@@ -34,6 +34,9 @@ def train(
     ] = None,
     depth: Annotated[int, typer.Option(help="Layers of a transformer generator.")] = 1,
     epochs: Annotated[int, typer.Option(help="Passes over the queries to adapt the encoder.")] = 5,
+    folds: Annotated[
+        int, typer.Option(help="Folds of pseudo-novel items to choose the constants by; 0 takes defaults.")
+    ] = 3,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's own choices for all of these.")] = False,
     seed: Seed = 0,
     threads: Threads = 0,
@@ -66,6 +69,7 @@ def train(
                     "generator": generator,
                     "neighbours": neighbours,
                     "depth": depth,
+                    "folds": folds,
                     "adapter": {"epochs": epochs},
                 }
             )
