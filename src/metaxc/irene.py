@@ -1,6 +1,6 @@
 """The algorithm: an Emmett trained from a click log, in stages that resume.
 
-Where we differ from the paper, and why (figures in docs/decisions.md):
+Where we differ from the paper, and why (docs/decisions.md):
 - The encoder is adapted to the clicks by two token-bag towers: most of the accuracy for a minute or two.
 - Classifiers are ridge regressions: as good to combine as trained ones, in seconds.
 - The generator is the training-free combine, or a transformer that starts at it: learning can only add.
@@ -64,7 +64,7 @@ Rows = NDArray[np.int64]
 
 
 class IreneConfig(BaseModel):
-    """What to train. Every default is the winner on pseudo-novel items (docs/decisions.md)."""
+    """What to train. Why these defaults, and how far each was measured: docs/decisions.md."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -20,7 +20,7 @@ EMBED_BLOCK = 4_096
 
 
 class AdapterConfig(BaseModel):
-    """How the towers are trained. Defaults from docs/decisions.md."""
+    """How the towers are trained; why so, in docs/decisions.md. The cap on steps is set for time, not measured."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -5,8 +5,8 @@ Each side, query and item, has its own tower
     tower(x, tokens) = normalize(x + mean(token vectors) + MLP(x))
 
 with x the frozen embedding of the text. The token table and the MLP's last layer start at zero, so an
-untrained tower is the frozen encoder. Why so (see docs/decisions.md for the figures): two towers beat a
-shared one by five points of R@10; a token table learns what a word means *for these clicks* at a hundredth
+untrained tower is the frozen encoder. Why so (docs/decisions.md): the two sides mean
+different things by the same word; a token table learns what a word means *for these clicks* at a hundredth
 of the cost of fine-tuning the transformer. Without x (`base=False`) the tower is the static encoder.
 """
 

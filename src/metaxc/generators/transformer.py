@@ -1,9 +1,8 @@
 """The paper's generator: a transformer over the item's embedding and its selected classifiers.
 
 `ResidualTransformer` (the better form): pre-norm layers whose output, zero at the start, is added to the
-training-free combine. Untrained it *is* the combine, so training can only add to it; it needs a tenth of
-the epochs. `PostNormTransformer` (the literal form): post-norm layers, the mean over tokens as output.
-It first has to learn the identity, which is why it stays behind on small data (docs/decisions.md).
+training-free combine. Untrained it *is* the combine, so training starts from it. `PostNormTransformer` (the
+literal form): post-norm layers, the mean over tokens as output. It first has to learn the identity.
 """
 
 from __future__ import annotations
