@@ -1,10 +1,13 @@
 import numpy as np
 import pytest
 
+from metaxc.artifacts import load_json, save_json, write_manifest
 from metaxc.emmett import Calibration, Emmett
 from metaxc.errors import DataError, ModelError
 from metaxc.evaluation import encoder_search, evaluate, model_search
+from metaxc.generators import Combine, Sum
 from metaxc.irene import Irene, IreneConfig
+from metaxc.selectors import ClusterSelector, NearestSelector, RerankSelector, cluster
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,7 @@ def test_represent_by_text_and_by_vector_agree(world, model):
 def test_observed_items_are_text_plus_trusted_own_classifier(model):
     c = model.calibration
     n = model.classifiers.clicks[0]
-    expected = model.selector.embeddings[0] + c.own * n / (n + c.prior_clicks) * model.classifiers.weights[0]
+    expected = model.embeddings[0] + c.own * n / (n + c.prior_clicks) * model.classifiers.weights[0]
     np.testing.assert_allclose(model.vectors[model.observed[0]], expected, atol=1e-6)
 
 
@@ -113,6 +116,190 @@ class TestFolder:
     def test_a_folder_that_is_no_model(self, tmp_path):
         with pytest.raises(ModelError, match="Not a metaxc folder"):
             Emmett.load(tmp_path)
+
+    def test_a_folder_from_before_selectors_were_saved(self, model, tmp_path):
+        model.save(tmp_path / "m")
+        config = load_json(tmp_path / "m" / "config.json")
+        assert config.pop("selector") == "nearest"
+        save_json(tmp_path / "m" / "config.json", config)
+        write_manifest(tmp_path / "m", "emmett")
+        assert not (tmp_path / "m" / "selector.safetensors").exists()
+        assert Emmett.load(tmp_path / "m").explain("i4") == model.explain("i4")
+
+
+def with_parts(model, **parts):
+    """The model with other parts."""
+    return Emmett(
+        model.encoder,
+        model.classifiers,
+        model.embeddings,
+        parts.pop("generator", model.generator),
+        model.items,
+        model.observed,
+        **{"neighbours": model.neighbours, "calibration": model.calibration, **parts},
+    )
+
+
+class TestParts:
+    @pytest.fixture
+    def clustered(self, model):
+        centroids, assigned = cluster(model.embeddings, 40)
+        bank = np.stack(
+            [model.classifiers.weights[assigned == c].mean(axis=0) for c in range(len(centroids))]
+        )
+        return with_parts(
+            model, selector=ClusterSelector(centroids), bank=bank, generator=Sum(), neighbours=1
+        )
+
+    def test_the_defaults_given_by_hand_change_nothing(self, world, model):
+        same = with_parts(model, selector=NearestSelector(model.embeddings), bank=model.informing)
+        np.testing.assert_array_equal(same.vectors, model.vectors)
+        assert same.explain("i4") == model.explain("i4")
+
+    def test_clusters_know_the_groups_and_are_named(self, world, clustered):
+        found = evaluate(model_search(clustered, world.dataset), world.dataset, intervals=False)
+        assert found["zero_shot"]["P@1"] == 100
+        (one,) = clustered.explain("i4").neighbours
+        row = int(clustered.selector.select(world.encoder.encode_items(["i4"]), 1)[0][0, 0])
+        assert one.id == f"cluster {row}"
+        embedding = world.encoder.encode_items(["i4"])[0]
+        expected = clustered.calibration.novel_scale * (embedding + clustered.bank[row])
+        np.testing.assert_allclose(clustered.represent(["i4"])[0], expected, atol=1e-6)
+
+    def test_observed_items_do_not_depend_on_the_selector(self, model, clustered):
+        np.testing.assert_array_equal(clustered.represent_observed(), model.represent_observed())
+
+    def test_clusters_are_saved_and_damage_is_seen(self, clustered, tmp_path):
+        clustered.save(tmp_path / "m")
+        again = Emmett.load(tmp_path / "m")
+        assert again.fingerprint == clustered.fingerprint
+        assert again.explain("i4") == clustered.explain("i4")
+        np.testing.assert_array_equal(again.represent(["i9"]), clustered.represent(["i9"]))
+        file = tmp_path / "m" / "selector.safetensors"
+        file.write_bytes(file.read_bytes()[:-1] + b"x")
+        with pytest.raises(ModelError, match=r"selector\.safetensors"):
+            Emmett.load(tmp_path / "m")
+
+    def test_the_fingerprint_covers_selector_and_bank(self, model, clustered):
+        other_bank = with_parts(model, bank=model.informing + 0.1)
+        same_bank = with_parts(model, bank=model.informing + 0.1)
+        assert other_bank.fingerprint == same_bank.fingerprint
+        reranked = with_parts(model, selector=by_name(model))
+        assert len({m.fingerprint for m in (model, clustered, other_bank, reranked)}) == 4
+
+    def test_a_bank_of_another_size(self, model):
+        with pytest.raises(DataError, match="do not fit together"):
+            with_parts(model, bank=model.informing[:3])
+        with pytest.raises(DataError, match="do not fit together"):
+            with_parts(model, selector=ClusterSelector(model.embeddings[:3]))
+
+
+def by_name(model):
+    """Prefers the observed items of one group: i0 to i3."""
+
+    def prefer(items, candidates):
+        return np.array([[-int(name[1:]) if name else -1e9 for name in line] for line in candidates])
+
+    texts = [model.items.texts[row] for row in model.observed]
+    return RerankSelector(NearestSelector(model.embeddings), prefer, texts, shortlist=len(texts))
+
+
+class TestRerank:
+    def test_texts_reach_the_function_in_represent_explain_and_index(self, model):
+        reranked = with_parts(model, selector=by_name(model), neighbours=4)
+        assert [n.id for n in reranked.explain("i9").neighbours] == ["i0", "i1", "i2", "i3"]
+        np.testing.assert_allclose(
+            reranked.vectors[model.novel][:2], reranked.represent(["i4", "i9"]), atol=1e-6
+        )
+        with pytest.raises(DataError, match="needs the items' texts"):
+            reranked.represent(model.embeddings[:1])
+
+    def test_a_function_is_not_saved_and_must_be_given_again(self, model, tmp_path):
+        reranked = with_parts(model, selector=by_name(model), neighbours=4)
+        reranked.save(tmp_path / "m")
+        with pytest.raises(ModelError, match=r"Emmett\.load\(folder, selector=\.\.\.\)"):
+            Emmett.load(tmp_path / "m")
+        again = Emmett.load(tmp_path / "m", selector=by_name(model))
+        assert again.explain("i9") == reranked.explain("i9")
+
+
+class TestFewShot:
+    """Item i4 is of group 0 by its text; q100 is a query of group 5, whose observed items are i25 to i28."""
+
+    @pytest.fixture
+    def simple(self, model):
+        return with_parts(
+            model,
+            generator=Combine(1.0, 0.1),
+            neighbours=8,
+            calibration=Calibration(own=2.0, prior_clicks=3.0, novel_scale=1.3),
+        )
+
+    def test_nothing_revealed_is_the_meta_classifier_to_the_last_bit(self, simple):
+        alone = simple.represent(["i4", "i9"])
+        np.testing.assert_array_equal(simple.represent(["i4", "i9"], [[], []]), alone)
+        np.testing.assert_array_equal(simple.represent(["i4", "i9"], [[], ["q0"]])[0], alone[0])
+
+    def test_a_revealed_query_is_answered_with_the_item(self, world, simple):
+        alone, voted, seen, both = (
+            simple.encode_queries(["q101"]) @ simple.represent(["i4"], [["q100"]], **switches).T
+            for switches in (
+                {"votes": False, "evidence": False},
+                {"evidence": False},
+                {"votes": False},
+                {},
+            )
+        )
+        assert alone < 0.1 < 0.2 < voted < both
+        assert alone + 0.2 < seen < both
+
+    def test_evidence_grows_with_the_clicks_as_an_observed_items_does(self, world, simple):
+        for n in (1, 2, 5):
+            queries = [f"q{row}" for row in range(n)]
+            added = simple.represent(["i4"], [queries], votes=False) - simple.represent(["i4"])
+            np.testing.assert_allclose(np.linalg.norm(added), 2.0 * n / (n + 3.0), rtol=1e-4)
+            group = world.encoder.encode_queries([f"q{row}" for row in range(20)]).mean(axis=0)
+            cosine = added[0] @ group / np.linalg.norm(added) / np.linalg.norm(group)
+            assert cosine > 0.75
+
+    def test_texts_and_embeddings_agree(self, world, simple):
+        vectors = world.encoder.encode_queries(["q100", "q101"])
+        np.testing.assert_allclose(
+            simple.represent(["i4"], [vectors]), simple.represent(["i4"], [["q100", "q101"]]), atol=1e-6
+        )
+
+    def test_explain_shows_who_voted_and_what_the_clicks_add(self, simple):
+        explanation = simple.explain("i4", revealed=["q100"])
+        voted = {n.id for n in explanation.neighbours if n.voter == "q100"}
+        assert voted == {"i25", "i26", "i27", "i28"}
+        assert {n.id for n in explanation.neighbours if n.voter is None} == {"i0", "i1", "i2", "i3"}
+        assert explanation.revealed_share > 5
+        shares = (
+            explanation.text_share,
+            explanation.neighbour_share,
+            explanation.learnt_share,
+            explanation.revealed_share,
+        )
+        assert sum(shares) == pytest.approx(100)
+        assert explanation.learnt_share == pytest.approx(0, abs=1e-3)
+        assert simple.explain("i4").revealed_share == 0
+
+    def test_an_item_added_with_its_first_click_is_found_by_the_like(self, world, simple, tmp_path):
+        simple.save(tmp_path / "m")
+        mine = Emmett.load(tmp_path / "m")
+        mine.encoder._item_row["new"] = mine.encoder._item_row["i4"]
+        mine.add(["without", "with"], ["new", "new"], revealed=[[], ["q100"]])
+        names = {hit.id for hit in mine.search(["t20"], k=7)[0]}
+        assert "with" in names
+        assert "without" not in names
+
+    def test_lists_that_do_not_fit(self, simple):
+        with pytest.raises(DataError, match="do not fit the items"):
+            simple.represent(["i4"], [["q0"], ["q1"]])
+        with pytest.raises(DataError, match="in place of a list"):
+            simple.represent(["i4"], ["q0"])
+        with pytest.raises(DataError, match="empty query"):
+            simple.represent(["i4"], [[" "]])
 
 
 def test_unknown_settings_are_errors():

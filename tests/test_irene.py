@@ -8,6 +8,7 @@ from metaxc.data import Dataset, split
 from metaxc.errors import DataError
 from metaxc.evaluation import evaluate, model_search
 from metaxc.irene import Irene, IreneConfig, training_clicks
+from metaxc.memory import Recall
 
 
 @pytest.mark.parametrize("generator", ["combine", "transformer", "post_norm", "sum", "weighted_sum"])
@@ -42,6 +43,9 @@ def test_from_texts_to_novel_items(shop, encoder, tmp_path):
     model = Irene(config).fit(dataset)
     found = evaluate(model_search(model, dataset), dataset, intervals=False)
     assert found["zero_shot"]["R@1"] > 60  # by chance: one in eight
+    curve = model.about["curves"]["encoder"]
+    assert curve["loss"][-1] < curve["loss"][0] / 2
+    assert len(curve["step"]) == len(curve["loss"]) <= 100
     model.save(tmp_path / "m")
     again = type(model).load(tmp_path / "m")
     assert again.search(["fresh bread"], k=3) == model.search(["fresh bread"], k=3)
@@ -71,6 +75,23 @@ def test_same_seed_same_model_to_the_last_bit(world, tmp_path):
     for name in ("a", "b"):
         Irene(config, encoder=world.encoder).fit(world.dataset).save(tmp_path / name)
     assert_same(tmp_path / "a", tmp_path / "b")
+
+
+def test_queries_borrow_from_a_memory_that_is_saved_with_the_model(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(irene_module, "choose_recall", lambda *args: Recall(strength=0.5))
+    model = Irene(IreneConfig(encoder="pretrained", memory=300), encoder=world.encoder).fit(world.dataset)
+    assert len(model.memory) == 300
+    asked = world.dataset.test.queries.texts[:5]
+    embedded = model.embed_queries(asked)
+    assert np.abs(model.encode_queries(asked) - embedded).max() > 0.01
+    assert np.array_equal(model.encode_queries(asked), model.memory.expand(embedded))
+    model.save(tmp_path / "m")
+    again = type(model).load(tmp_path / "m")
+    assert again.search(asked) == model.search(asked)
+    assert again.fingerprint == model.fingerprint
+    without = Irene(IreneConfig(encoder="pretrained", memory=0), encoder=world.encoder).fit(world.dataset)
+    assert without.memory is None
+    assert without.fingerprint != model.fingerprint
 
 
 def assert_same(first, second):

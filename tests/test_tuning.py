@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 
 from metaxc import tuning
 from metaxc.classifiers import Classifiers
-from metaxc.tuning import Fold, Judges, Trial, choose_calibration, choose_combine, quality
+from metaxc.emmett import Calibration
+from metaxc.memory import QueryMemory
+from metaxc.tuning import Fold, Judges, Trial, choose_calibration, choose_combine, choose_recall, quality
 
 
 def test_a_fold_hides_its_items_and_queries_from_training():
@@ -83,3 +87,22 @@ def test_calibration_keeps_loud_observed_items_from_drowning_novel_ones():
     calibration, found = choose_calibration([fold], [0.8 * QUERIES[6:]])
     assert calibration.novel_scale > 1.1
     assert found.precision == 100.0
+
+
+def remembering(clicked):
+    """Half of the items are pseudo-novel; texts know nothing; training query i is judge i, and clicked `clicked`."""
+    novel = np.arange(12) >= 6
+    fold = trial(AXES[18:24], np.arange(6), seen=AXES[12:18], novel=novel)
+    clicks = csr_array(np.eye(6, dtype=np.float32)[np.asarray(clicked)])
+    return replace(fold, memory=QueryMemory(QUERIES, clicks, fold.seen))
+
+
+def test_a_memory_that_knows_is_used_and_one_that_misleads_is_not():
+    quiet = Calibration(own=0.0)
+    right, wrong = list(range(6)) + [0] * 6, [(row + 1) % 6 for row in range(12)]
+    made = [np.zeros((6, 24), np.float32)]
+    chosen = choose_recall([remembering(right)], made, quiet)
+    assert chosen is not None
+    assert chosen.strength == min(tuning.RECALL_STRENGTHS)  # all rank alike: the weakest is taken
+    assert choose_recall([remembering(wrong)], made, quiet) is None
+    assert choose_recall([replace(remembering(right), memory=None)], made, quiet) is None

@@ -5,6 +5,7 @@ Where we differ from the paper, and why (docs/decisions.md):
 - Classifiers are ridge regressions: as good to combine as trained ones, in seconds.
 - The generator is the training-free combine, or a transformer that starts at it: learning can only add.
 - An observed item trusts its own classifier by the number of its clicks.
+- A query borrows from the training queries nearest to it, where that helps (`metaxc.memory`).
 - Every constant is chosen on pseudo-novel observed items.
 
 `Irene.paper()` gives the paper's own choices.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +31,8 @@ from metaxc.classifiers import Classifiers, OneVsAllConfig, centroid, one_vs_all
 from metaxc.data import Dataset
 from metaxc.emmett import Calibration, Emmett
 from metaxc.encoders import AdapterConfig, EmbeddingCache, Encoder, Pretrained, load_encoder
-from metaxc.encoders.learning import Encoding, FixedEncoding, TowerEncoding
+from metaxc.encoders.adapted import Adapted
+from metaxc.encoders.learning import Encoding, FixedEncoding, KeptEncoding, TowerEncoding
 from metaxc.encoders.pretrained import DEFAULT
 from metaxc.errors import DataError
 from metaxc.generators import (
@@ -46,6 +48,8 @@ from metaxc.generators import (
     save_generator,
     train_generator,
 )
+from metaxc.generators.training import TrainedGenerator
+from metaxc.memory import QueryMemory, Recall
 from metaxc.selectors import NearestSelector
 from metaxc.tuning import (
     DEFAULT_COMBINE,
@@ -56,11 +60,14 @@ from metaxc.tuning import (
     Trial,
     choose_calibration,
     choose_combine,
+    choose_recall,
     zero_shot_quality,
 )
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
+
+CURVE_POINTS = 100
 
 
 class IreneConfig(BaseModel):
@@ -80,6 +87,17 @@ class IreneConfig(BaseModel):
     )
     neighbours: int | None = Field(None, ge=1, description="K; chosen on pseudo-novel items when not given")
     depth: int = Field(1, ge=1, description="transformer layers (the paper's K and depth: 3 and 1)")
+    informing: Literal["classifiers", "embeddings", "centroids"] = Field(
+        "classifiers", description="what of its neighbours an item is made of; the others are ablations"
+    )
+    include_self: bool = Field(
+        False, description="an observed item sees its own classifier in training; an ablation, it misleads"
+    )
+    memory: int = Field(
+        300_000,
+        ge=0,
+        description="training queries that a query may borrow from, at most; 0 for none (the paper's)",
+    )
     training: GeneratorTraining = Field(default_factory=GeneratorTraining, description="of the generator")
     folds: int = Field(
         3,
@@ -96,6 +114,7 @@ class Irene:
         config: What to train; the defaults when None.
         encoder: An encoder of your own in place of `config.encoder`; used as it is.
         cache: Where the pretrained encoder's embeddings are kept; None keeps none.
+        kept: A folder for adapted encoders, so that models that differ in everything else learn each once.
 
     Example:
         >>> model = Irene().fit(dataset)  # doctest: +SKIP
@@ -108,10 +127,12 @@ class Irene:
         *,
         encoder: Encoder | None = None,
         cache: EmbeddingCache | None = None,
+        kept: Path | None = None,
     ):
         self.config = config or IreneConfig()
         self.encoder = encoder
         self.cache = cache
+        self.kept = kept
         self.seconds: dict[str, float] = {}
 
     @classmethod
@@ -122,6 +143,7 @@ class Irene:
             classifiers="one_vs_all",
             generator="post_norm",
             neighbours=3,
+            memory=0,
             training=GeneratorTraining(epochs=20),
         )
         return cls(config, **kwargs)
@@ -162,6 +184,7 @@ class Irene:
         )
         chosen = load_json(folder / "constants.json")
         combine = CombineChoice(**chosen["combine"])
+        recall = None if chosen["memory"] is None else Recall(**chosen["memory"])
         stages.report(f"chosen on pseudo-novel items: {_words(chosen)}")
 
         folder = stages.run(
@@ -182,24 +205,23 @@ class Irene:
             lambda out: self._classifiers(queries, clicks).save(out / "classifiers.safetensors"),
         )
         classifiers = Classifiers.load(folder / "classifiers.safetensors")
-        folder = stages.run("neighbours", {}, lambda out: _save_neighbours(out, seen, combine.neighbours))
-        near = load_arrays(folder / "neighbours.safetensors")
         folder = stages.run(
-            "generator",
+            "neighbours",
             {},
-            lambda out: save_generator(
-                out,
-                self._generator(
-                    combine,
-                    classifiers.queries(queries),
-                    seen,
-                    clicks,
-                    classifiers.trusted(combine.neighbour_prior),
-                    near["rows"],
-                    near["scores"],
-                ),
-            ),
+            lambda out: _save_neighbours(out, seen, combine.neighbours, self.config.include_self),
         )
+        near = load_arrays(folder / "neighbours.safetensors")
+
+        def generator(out: Path) -> None:
+            asked = classifiers.queries(queries)
+            informing = self._informing(classifiers, seen, asked, clicks).trusted(combine.neighbour_prior)
+            made = self._generator(combine, asked, seen, clicks, informing, near["rows"], near["scores"])
+            save_generator(out, made.generator)
+            save_json(out / "losses.json", made.losses)
+            if self._has_bank:
+                save_arrays(out / "bank.safetensors", {"weights": made.classifiers})
+
+        folder = stages.run("generator", {}, generator)
         model = Emmett(
             encoder,
             classifiers,
@@ -209,12 +231,17 @@ class Irene:
             observed,
             neighbours=combine.neighbours,
             calibration=Calibration(**chosen["calibration"]),
+            bank=load_arrays(folder / "bank.safetensors")["weights"] if self._has_bank else None,
+            memory=None
+            if recall is None
+            else self._memory(classifiers.queries(queries), clicks, seen, recall),
             about={
                 "inputs": inputs,
                 "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
                 "config": self.config.model_dump(),
-                "constants": {**chosen["combine"], **chosen["calibration"]},
+                "constants": {**chosen["combine"], **chosen["calibration"], "memory": chosen["memory"]},
                 "pseudo_novel": chosen["pseudo_novel"],
+                "curves": _curves(encoder, load_json(folder / "losses.json")),
                 "clicks": int(clicks.nnz),
                 "queries": len(query_rows),
             },
@@ -241,9 +268,8 @@ class Irene:
         if self.encoder is not None or self.config.encoder == "pretrained":
             encoding = FixedEncoding(self.encoder or base, dataset)
         else:
-            encoding = TowerEncoding(
-                base, dataset, self.config.adapter, static=self.config.encoder == "static"
-            )
+            towers = TowerEncoding(base, dataset, self.config.adapter, static=self.config.encoder == "static")
+            encoding = towers if self.kept is None else KeptEncoding(towers, self.kept)
         stages.seconds["encode"] = time.perf_counter() - started
         stages.report(f"encode: {stages.seconds['encode']:.1f} s")
         return encoding
@@ -263,25 +289,29 @@ class Irene:
         folds = [Fold.draw(clicks, self.config.seed + number) for number in range(self.config.folds)]
         if not folds or any(fold is None for fold in folds):
             why = "too few data to choose by" if folds else "not asked for"
-            return _constants(combine, Calibration(), {"skipped": why})
+            return _constants(combine, Calibration(), None, {"skipped": why})
         tried = [self._try(encoding, fold, observed, query_rows, clicks) for fold in folds if fold]
         trials = [trial for trial, _ in tried]
+        informed = [replace(t, classifiers=self._informing(t.classifiers, t.seen, *of)) for t, of in tried]
         if combines:
-            combine = choose_combine(trials, self.config.neighbours)
+            combine = choose_combine(informed, self.config.neighbours)
         k, made = combine.neighbours, []
-        for trial, (queries, fold_clicks) in tried:
+        for trial, (_, (queries, fold_clicks)) in zip(informed, tried, strict=True):
             informing = trial.classifiers.trusted(combine.neighbour_prior)
-            near, scores = NearestSelector(trial.seen).select(
-                trial.seen, k, exclude_self=np.arange(len(trial.seen))
-            )
-            generator = self._generator(combine, queries, trial.seen, fold_clicks, informing, near, scores)
-            selected = gather(informing, trial.near[:, :k])
-            made.append(generator.generate(trial.new, selected, trial.scores[:, :k]))
-        zero_shot = zero_shot_quality(trials, made)
+            near, scores = _neighbours(trial.seen, k, self.config.include_self)
+            trained = self._generator(combine, queries, trial.seen, fold_clicks, informing, near, scores)
+            selected = gather(trained.classifiers, trial.near[:, :k])
+            made.append(trained.generator.generate(trial.new, selected, trial.scores[:, :k]))
         calibration, generalized = choose_calibration(trials, made)
-        return _constants(
-            combine, calibration, {"zero_shot": zero_shot.to_dict(), "generalized": generalized.to_dict()}
-        )
+        recall = choose_recall(trials, made, calibration)
+        if recall is not None:
+            trials = [trial.recalling(recall) for trial in trials]
+            calibration, generalized = choose_calibration(trials, made)
+        quality = {
+            "zero_shot": zero_shot_quality(trials, made).to_dict(),
+            "generalized": generalized.to_dict(),
+        }
+        return _constants(combine, calibration, recall, quality)
 
     def _try(
         self, encoding: Encoding, fold: Fold, observed: Rows, query_rows: Rows, clicks: csr_array
@@ -306,8 +336,17 @@ class Irene:
             Judges.draw(queries[held], csr_array(clicks[held][:, new]), self.config.seed),
             Judges.draw(queries[held], csr_array(clicks[held]), self.config.seed),
             fold.pseudo_novel,
+            self._memory(queries[rows], fold_clicks, items[seen]),
         )
         return trial, (queries[rows], fold_clicks)
+
+    def _memory(
+        self, queries: Floats, clicks: csr_array, embeddings: Floats, recall: Recall | None = None
+    ) -> QueryMemory | None:
+        if not self.config.memory:
+            return None
+        memory = QueryMemory.sample(queries, clicks, embeddings, self.config.memory, self.config.seed)
+        return memory if recall is None else memory.using(recall)
 
     def _classifiers(self, queries: Floats, clicks: csr_array) -> Classifiers:
         if self.config.classifiers == "centroid":
@@ -315,6 +354,21 @@ class Irene:
         if self.config.classifiers == "one_vs_all":
             return one_vs_all(queries, clicks, self.config.one_vs_all, seed=self.config.seed)
         return ridge(queries, clicks)
+
+    @property
+    def _has_bank(self) -> bool:
+        """Whether novel items are informed by something else than the observed items' own classifiers."""
+        return self.config.informing != "classifiers" or self.config.training.train_classifiers
+
+    def _informing(
+        self, classifiers: Classifiers, seen: Floats, queries: Floats, clicks: csr_array
+    ) -> Classifiers:
+        """What the neighbours lend to an item, in the place of their classifiers where so configured."""
+        if self.config.informing == "embeddings":
+            return replace(classifiers, weights=np.asarray(seen, dtype=np.float32))
+        if self.config.informing == "centroids":
+            return replace(classifiers, weights=centroid(queries, clicks).weights)
+        return classifiers
 
     def _generator(
         self,
@@ -325,7 +379,7 @@ class Irene:
         classifiers: Floats,
         near: Rows,
         scores: Floats,
-    ) -> TorchGenerator:
+    ) -> TrainedGenerator:
         torch.manual_seed(self.config.seed)
         dim = items.shape[1]
         makers: dict[str, Callable[[], TorchGenerator]] = {
@@ -366,18 +420,35 @@ def training_clicks(dataset: Dataset) -> tuple[Rows, Rows, csr_array]:
 
 
 def _constants(
-    combine: CombineChoice, calibration: Calibration, pseudo_novel: dict[str, Any]
+    combine: CombineChoice, calibration: Calibration, recall: Recall | None, pseudo_novel: dict[str, Any]
 ) -> dict[str, Any]:
     return {
         "combine": asdict(combine),
         "calibration": {**calibration.model_dump(), "neighbour_prior": combine.neighbour_prior},
+        "memory": None if recall is None else recall.model_dump(),
         "pseudo_novel": pseudo_novel,
     }
 
 
 def _words(chosen: dict[str, Any]) -> str:
     numbers = {**chosen["combine"], **chosen["calibration"]}
+    numbers["memory strength"] = chosen["memory"]["strength"] if chosen["memory"] else 0.0
     return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in numbers.items())
+
+
+def _curves(encoder: Encoder, generator: list[float]) -> dict[str, dict[str, list[float]]]:
+    """The learning curves of what was trained: mean loss over each of at most `CURVE_POINTS` spans of steps."""
+    losses = {
+        "encoder": encoder.towers.losses if isinstance(encoder, Adapted) else [],
+        "generator": generator,
+    }
+    curves: dict[str, dict[str, list[float]]] = {}
+    for name, values in losses.items():
+        if values:
+            spans = np.array_split(np.arange(len(values)), min(CURVE_POINTS, len(values)))
+            means = [round(float(np.mean([values[step] for step in span])), 4) for span in spans]
+            curves[name] = {"step": [int(span[-1]) + 1 for span in spans], "loss": means}
+    return curves
 
 
 def _save_embeddings(folder: Path, queries: Floats, items: Floats) -> None:
@@ -385,6 +456,12 @@ def _save_embeddings(folder: Path, queries: Floats, items: Floats) -> None:
     np.save(folder / "items.npy", items)
 
 
-def _save_neighbours(folder: Path, items: Floats, k: int) -> None:
-    rows, scores = NearestSelector(items).select(items, k, exclude_self=np.arange(len(items)))
+def _neighbours(items: Floats, k: int, include_self: bool) -> tuple[Rows, Floats]:
+    """The observed items' neighbours among themselves: (observed, k) rows and similarities."""
+    itself = None if include_self else np.arange(len(items))
+    return NearestSelector(items).select(items, k, exclude_self=itself)
+
+
+def _save_neighbours(folder: Path, items: Floats, k: int, include_self: bool) -> None:
+    rows, scores = _neighbours(items, k, include_self)
     save_arrays(folder / "neighbours.safetensors", {"rows": rows, "scores": scores})

@@ -6,14 +6,15 @@ such a fold is thrown away, the constants stay. One fold is not enough: a few po
 which of them happen to be pseudo-novel differs from fold to fold, so the constants are judged by the mean over
 several.
 
-The search is over two small grids: how the neighbours are combined (judged zero-shot, among the pseudo-novel
-items), then how observed and novel items rank together (judged generalized, among all).
+The search is over small grids, one after the other: how the neighbours are combined (judged zero-shot, among the
+pseudo-novel items), how observed and novel items rank together (judged generalized, among all), and how much a query
+borrows from the training queries near it (judged by both).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -26,6 +27,7 @@ from metaxc.classifiers import Classifiers
 from metaxc.emmett import Calibration
 from metaxc.generators import Combine, gather
 from metaxc.index.topk import best_rows
+from metaxc.memory import QueryMemory, Recall
 from metaxc.metrics import hits, precision, recall, relevant_counts
 
 Floats = NDArray[np.float32]
@@ -52,6 +54,8 @@ STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
 OWN = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 PRIOR_CLICKS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 NOVEL_SCALES = (0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5)
+NEAR_QUERIES = ((5, 0.1), (20, 0.05))
+RECALL_STRENGTHS = (0.2, 0.35, 0.5, 0.75)
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,7 @@ class Trial:
         zero_shot: Judges over the pseudo-novel items.
         generalized: Judges over all observed items.
         novel: (observed,) bool, which items are pseudo-novel.
+        memory: The fold's training queries and what they clicked; None where queries borrow nothing.
     """
 
     classifiers: Classifiers
@@ -163,6 +168,18 @@ class Trial:
     zero_shot: Judges
     generalized: Judges
     novel: Mask
+    memory: QueryMemory | None = None
+
+    def recalling(self, recall: Recall) -> Trial:
+        """The trial with judges that borrow from the memory."""
+        if self.memory is None:
+            return self
+        memory = self.memory.using(recall)
+        zero_shot, generalized = (
+            replace(judges, queries=memory.expand(judges.queries))
+            for judges in (self.zero_shot, self.generalized)
+        )
+        return replace(self, zero_shot=zero_shot, generalized=generalized)
 
 
 @dataclass(frozen=True)
@@ -270,3 +287,33 @@ def choose_calibration(trials: Sequence[Trial], made: Sequence[Floats]) -> tuple
             if judged.mean > found.mean:
                 best, found = candidate, judged
     return best, found
+
+
+def choose_recall(trials: Sequence[Trial], made: Sequence[Floats], calibration: Calibration) -> Recall | None:
+    """The weakest use of the memory that ranks as well as the best, zero-shot and generalized together, in the mean
+    over the trials; None where no use of it is better than none by more than `SLACK`.
+
+    Args:
+        trials: The folds, with a memory each.
+        made: Per trial, (pseudo-novel, dim) meta-classifiers, not scaled.
+        calibration: Chosen without the memory.
+    """
+    if any(trial.memory is None for trial in trials):
+        return None
+
+    def judge(judged: Sequence[Trial]) -> float:
+        pairs = zip(judged, made, strict=True)
+        generalized = mean_quality([_Generalized(trial, own).quality(calibration) for trial, own in pairs])
+        return (zero_shot_quality(judged, made).mean + generalized.mean) / 2
+
+    found = {
+        recall: judge([trial.recalling(recall) for trial in trials])
+        for recall in (
+            Recall(neighbours=k, temperature=t, strength=strength)
+            for (k, t), strength in product(NEAR_QUERIES, RECALL_STRENGTHS)
+        )
+    }
+    best = max(found.values())
+    if best <= judge(trials) + SLACK:
+        return None
+    return min((r for r, value in found.items() if value >= best - SLACK), key=lambda r: r.strength)

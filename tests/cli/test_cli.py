@@ -79,6 +79,9 @@ def test_search_explain_and_represent_agree_with_the_library(model, tmp_path):
     explained = json.loads(run("explain", model, "huge cat", "--json").stdout)
     assert len(explained["neighbours"]) == library.neighbours
     assert "neighbour" in run("explain", model, library.items.ids[0]).stdout
+    told = run("explain", model, "huge cat", "--revealed", library.items.texts[3]).stdout
+    assert "brought by" in told
+    assert "revealed queries" in told
     assert "query: fresh bread" in run("search", model, "fresh bread").stdout
     (tmp_path / "new.txt").write_text("huge cat\ntiny dog\n")
     run("represent", model, "--file", tmp_path / "new.txt", "--out", tmp_path / "v.npy")
@@ -199,6 +202,9 @@ def test_help_teaches():
         ["represent"],
         ["data"],
         ["data", "split"],
+        ["bench"],
+        ["bench", "main"],
+        ["report"],
     ):
         result = run(*verb, "--help")
         assert result.exit_code == 0

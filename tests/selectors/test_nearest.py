@@ -28,3 +28,8 @@ def test_without_drops_the_last_where_there_is_nothing_to_drop():
     kept, scores = without(rows, rows.astype(np.float32), np.array([6, 1]))
     assert kept.tolist() == [[5, 7], [5, 6]]
     assert scores.tolist() == [[5, 7], [5, 6]]
+
+
+def test_an_item_that_is_none_of_the_observed_keeps_all_of_them():
+    rows, _ = NearestSelector(ITEMS[:2]).select(ITEMS[:2], 4, exclude_self=np.array([0, -1]))
+    assert rows.tolist() == [[1, -1, -1, -1], [1, 0, -1, -1]]

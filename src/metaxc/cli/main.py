@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from metaxc.cli import data, evaluate, explain, represent, search, train
+from metaxc.cli import bench, data, evaluate, explain, report, represent, search, train
 from metaxc.errors import MetaxcError
 
 app = typer.Typer(
@@ -25,6 +25,8 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("represent")(represent.represent)
 app.command("search")(search.search)
 app.command("explain")(explain.explain)
+app.add_typer(bench.app, name="bench")
+app.command("report")(report.report)
 
 
 @app.callback(invoke_without_command=True)

@@ -100,7 +100,7 @@ def train(
     seconds = time.perf_counter() - started
     say(f"{out}: written after {seconds:.1f} s")
     if as_json:
-        print_json({"model": str(out), "seconds": seconds, "stages": recipe.seconds, **model.about})
+        print_json({**model.about, "model": str(out), "seconds": seconds, "stages": recipe.seconds})
 
 
 def _done(out: Path, inputs: str, overwrite: bool) -> bool:

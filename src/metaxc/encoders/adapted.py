@@ -66,7 +66,13 @@ class Adapted:
             base = {"source": self.base.source, "fingerprint": self.base.fingerprint}
         save_json(
             folder / "encoder.json",
-            {"kind": self.kind, "base": base, "dim": self.dim, "vocabulary": self.tokenizer.vocabulary},
+            {
+                "kind": self.kind,
+                "base": base,
+                "dim": self.dim,
+                "vocabulary": self.tokenizer.vocabulary,
+                "losses": [round(loss, 4) for loss in self.towers.losses],
+            },
         )
 
     @classmethod
@@ -74,6 +80,7 @@ class Adapted:
         facts = load_json(folder / "encoder.json")
         towers = TwoTowers(int(facts["vocabulary"]), int(facts["dim"]), base=base is not None)
         _fill(towers, load_arrays(folder / "towers.safetensors"))
+        towers.losses = [float(loss) for loss in facts.get("losses", [])]
         return cls(base, towers, BagTokenizer(folder / "tokenizer.json"))
 
 

@@ -102,6 +102,7 @@ def train_towers(
             loss.backward()  # type: ignore[no-untyped-call]
             for optimizer in optimizers:
                 optimizer.step()
+            towers.losses.append(loss.item())
             bar.update()
     return towers.eval()
 

@@ -63,10 +63,14 @@ class Tower(nn.Module):
 
 
 class TwoTowers(nn.Module):
-    """The query tower, the item tower, and the scale at which their cosines become logits."""
+    """The query tower, the item tower, and the scale at which their cosines become logits.
+
+    `losses` is the learning curve, one value per step of training; empty when untrained.
+    """
 
     def __init__(self, vocabulary: int, dim: int, base: bool = True, scale: float = 12.0):
         super().__init__()
+        self.losses: list[float] = []
         self.query = Tower(vocabulary, dim, base)
         self.item = Tower(vocabulary, dim, base)
         self.log_scale = nn.Parameter(torch.tensor(scale).log())

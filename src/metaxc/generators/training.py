@@ -4,9 +4,14 @@ Each observed item is represented from its neighbours' classifiers, never its ow
 clicks. A batch is a set of *items* with a few of their queries each, so the cost grows with the items and
 not with the clicks. The items of a batch come in clusters of near neighbours, drawn anew each epoch, so
 its negatives are hard; every true pair of the batch counts as a positive, always.
+
+The classifiers are frozen. Training them too (`train_classifiers`) is there as an ablation: by the paper's theory it
+generalizes worse to novel items, since what is trained then grows with the observed ones.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +23,7 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from metaxc.encoders.adapter import clicked_pairs, one_click_each
-from metaxc.generators.base import TorchGenerator, gather
+from metaxc.generators.base import TorchGenerator
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -36,6 +41,16 @@ class GeneratorTraining(BaseModel):
     learning_rate: float = Field(5e-4, gt=0, description="Adam's, falling linearly to 0")
     positive_weight: float = Field(4.0, gt=0, description="C: what a missed click costs against a false one")
     scale: float = Field(20.0, gt=0, description="of the logits at the start; learnt")
+    train_classifiers: bool = Field(False, description="update the neighbours' classifiers too; an ablation")
+
+
+class TrainedGenerator(NamedTuple):
+    """A trained generator, the (observed, dim) classifiers it is to be given (those it was trained on, or what
+    training made of them), and the loss of every step."""
+
+    generator: TorchGenerator
+    classifiers: Floats
+    losses: list[float]
 
 
 def train_generator(
@@ -49,22 +64,23 @@ def train_generator(
     config: GeneratorTraining,
     *,
     seed: int = 0,
-) -> TorchGenerator:
-    """Train `generator` in place, and return it.
+) -> TrainedGenerator:
+    """Train `generator` in place, and return it with the classifiers it works on.
 
     Args:
         generator: What to train; the combine and the sum have nothing to learn and come back as they are.
         queries: (queries, dim).
         embeddings: (observed, dim) the items' embeddings.
         clicks: (queries, observed).
-        classifiers: (observed, dim).
+        classifiers: (observed, dim); never changed in place.
         neighbours: (observed, K) rows, the item itself excluded.
         scores: (observed, K) similarities, by the same selector as in serving.
         config: How.
         seed: Of clusters, order and choice of queries.
     """
-    if not list(generator.parameters()) or config.epochs == 0:
-        return generator.eval()
+    learns = bool(list(generator.parameters())) or config.train_classifiers
+    if not learns or config.epochs == 0:
+        return TrainedGenerator(generator.eval(), classifiers, [])
     random = np.random.default_rng(seed)
     torch.manual_seed(seed)  # dropout draws from the global generator
     by_item = csr_array(clicks.T.tocsr())
@@ -75,8 +91,11 @@ def train_generator(
     steps = per_epoch * config.epochs
     log_scale = nn.Parameter(torch.tensor(config.scale).log())
     bias = nn.Parameter(torch.tensor(-config.scale / 2))
-    optimizer = torch.optim.Adam([*generator.parameters(), log_scale, bias], lr=config.learning_rate)
+    weights = nn.Parameter(torch.from_numpy(classifiers.copy()), requires_grad=config.train_classifiers)
+    learnt = [*generator.parameters(), log_scale, bias, *([weights] if config.train_classifiers else [])]
+    optimizer = torch.optim.Adam(learnt, lr=config.learning_rate)
     generator.train()
+    losses = []
     with tqdm(total=steps, desc="train the generator", unit="step", disable=None, leave=False) as bar:
         for step in range(steps):
             if step % per_epoch == 0:
@@ -86,7 +105,7 @@ def train_generator(
             query_rows = np.unique(np.concatenate(drawn))
             made = generator(
                 torch.from_numpy(embeddings[rows]),
-                torch.from_numpy(gather(classifiers, neighbours[rows])),
+                _gathered(weights, torch.from_numpy(neighbours[rows])),
                 torch.from_numpy(scores[rows]),
             )
             logits = log_scale.exp() * (torch.from_numpy(np.array(queries[query_rows])) @ made.T) + bias
@@ -97,8 +116,15 @@ def train_generator(
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
+            losses.append(loss.item())
             bar.update()
-    return generator.eval()
+    kept = weights.detach().numpy() if config.train_classifiers else classifiers
+    return TrainedGenerator(generator.eval(), kept, losses)
+
+
+def _gathered(classifiers: Tensor, rows: Tensor) -> Tensor:
+    """`metaxc.generators.base.gather`, through which gradients flow."""
+    return classifiers[rows.clamp(min=0)] * (rows >= 0).unsqueeze(2)
 
 
 def weighted_cross_entropy(logits: Tensor, clicked: Tensor, positive_weight: float) -> Tensor:

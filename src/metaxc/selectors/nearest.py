@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +14,6 @@ Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
 
-class Selector(Protocol):
-    """Chooses the observed classifiers that inform an item."""
-
-    def select(self, embeddings: Floats, k: int, exclude_self: Rows | None = None) -> tuple[Rows, Floats]:
-        """Rows among the observed items and their similarity, both (n, k), best first.
-
-        Args:
-            embeddings: (n, dim) item embeddings.
-            k: How many; a row of −1 with score −inf pads where fewer exist.
-            exclude_self: (n,) the observed row that each item is itself, −1 for none. An observed item in
-                training must never see its own classifier.
-        """
-
-
 class NearestSelector:
     """K nearest observed items by inner product.
 
@@ -34,13 +21,21 @@ class NearestSelector:
         embeddings: (observed, dim) float32, the observed items' embeddings.
     """
 
+    kind: ClassVar[str] = "nearest"
+
     def __init__(self, embeddings: Floats):
         self.embeddings = embeddings
 
     def __repr__(self) -> str:
         return f"NearestSelector({len(self.embeddings):,} observed items)"
 
-    def select(self, embeddings: Floats, k: int, exclude_self: Rows | None = None) -> tuple[Rows, Floats]:
+    def select(
+        self,
+        embeddings: Floats,
+        k: int,
+        exclude_self: Rows | None = None,
+        texts: Sequence[str] | None = None,
+    ) -> tuple[Rows, Floats]:
         if exclude_self is None:
             return top_k(embeddings, self.embeddings, k)
         rows, scores = top_k(embeddings, self.embeddings, k + 1)
@@ -50,7 +45,7 @@ class NearestSelector:
 def without(rows: Rows, scores: Floats, unwanted: Rows) -> tuple[Rows, Floats]:
     """Drop each line's unwanted row wherever it stands (duplicate texts may push it from the first place),
     or else the last column."""
-    kept = rows != unwanted[:, None]
+    kept = (rows != unwanted[:, None]) | (rows < 0)  # padding is never dropped twice, whatever is unwanted
     kept[kept.all(axis=1), -1] = False
     shape = (len(rows), rows.shape[1] - 1)
     return rows[kept].reshape(shape), scores[kept].reshape(shape)

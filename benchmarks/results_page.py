@@ -1,0 +1,79 @@
+"""docs/results.md from the result files of `metaxc bench`: every number on the page comes from one of them.
+
+    python benchmarks/results_page.py
+
+Reads benchmarks/results/bench/*.jsonl and rewrites what stands between the two marker comments; the rest of the page
+is written by hand and stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from metaxc.errors import DataError
+from metaxc.evaluation.bench import read_records
+from metaxc.evaluation.bench.tables import markdown
+
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+
+START = f"""# Results
+
+Made by `metaxc bench`, one result file per data set in `benchmarks/results/bench`; this page by
+`benchmarks/results_page.py`. Percent. *Zero-shot* ranks the novel items, *generalized* all items. Bold: best of the
+column, oracles left out. ≈: inside the 95 % interval of metaxc with default settings.
+
+{BEGIN}
+{END}
+"""
+
+PAPER = {
+    "LF-AOL-270K-10": ((30.90, 54.20, 20.16, 38.27), (36.47, 59.57, 35.11, 52.30)),
+    "LF-WikiHierarchy-550K-10": ((46.01, 58.66, 66.19, 27.08), (69.29, 80.40, 91.33, 40.09)),
+    "LF-AmazonTitles-1.3M-10": ((30.42, 36.44, 45.14, 30.25), (31.56, 38.83, 47.77, 31.49)),
+    "LF-Wikipedia-500K-10": ((46.96, 65.27, 81.86, 69.58), (44.91, 67.79, 78.99, 69.27)),
+}
+"""NGAME, and NGAME + IRENE, in the paper's main table: zero-shot P@1, R@10, generalized P@1, R@10."""
+
+
+def paper_gains() -> str:
+    """What the paper reports for its own data sets, for orientation."""
+    lines = [
+        "## The paper's own gains, for orientation",
+        "",
+        "NGAME → NGAME + IRENE as printed in the paper's main table: other data sets, other encoder, other scale.",
+        "",
+        "| data set | zero-shot P@1 | zero-shot R@10 | generalized P@1 | generalized R@10 |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, (before, after) in PAPER.items():
+        cells = [f"{a:.1f} → {b:.1f} ({b - a:+.1f})" for a, b in zip(before, after, strict=True)]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def rewritten(page: str, content: str) -> str:
+    """The page with `content` between the markers; a page without them is an error."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise DataError("The page has no markers", expected=f"{BEGIN} and, below it, {END}")
+    return f"{before}{BEGIN}\n\n{content}\n{END}{after}"
+
+
+def main() -> None:
+    """Read and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/bench"))
+    parser.add_argument("--page", type=Path, default=Path("docs/results.md"))
+    options = parser.parse_args()
+    records = [record for file in sorted(options.results.glob("*.jsonl")) for record in read_records(file)]
+    page = options.page.read_text(encoding="utf-8") if options.page.exists() else START
+    options.page.write_text(rewritten(page, markdown(records) + "\n" + paper_gains()), encoding="utf-8")
+    print(f"{options.page}: {len(records)} rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""A trained re-ranker: a small cross-encoder that reads an item and a candidate neighbour together.
+
+Two texts may be alike and their items clicked for different things. What makes a neighbour useful is whether its
+classifier ranks the item's own queries, and for observed items that is known. So pairs of observed items are the
+training set, and how high the candidate's classifier scores the item's queries is the target, standardised within
+the item's shortlist: only the order inside a shortlist matters to a re-ranker.
+
+The transformer starts at the pretrained weights. Its embeddings and lower layers stay frozen, which halves the cost
+and keeps what a few thousand pairs cannot teach; texts are short.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from tqdm import tqdm
+
+from metaxc.artifacts import verify_folder, whole_folder, write_manifest
+from metaxc.errors import DataError, ModelError
+
+Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+KIND = "cross-encoder"
+MAX_TOKENS = 64
+"""Of both texts together; titles are shorter, and attention costs the square."""
+
+BATCH = 32
+SCORE_BATCH = 256
+LEARNING_RATE, HEAD_LEARNING_RATE = 1e-4, 1e-3
+"""The head starts from nothing and the layers do not."""
+
+
+def usefulness_of(queries: Floats, clicks: csr_array, classifiers: Floats, shortlists: Rows) -> Floats:
+    """(items, S) float32: how useful each candidate is to each item, mean 0 and spread 1 within a shortlist.
+
+    Before that it is the mean score of the candidate's classifier over the queries that clicked the item. 0 where a
+    row is padded, where the item has no clicks, and where all candidates are equally useful.
+
+    Args:
+        queries: (queries, dim) as the classifiers score them.
+        clicks: (queries, items).
+        classifiers: (items, dim).
+        shortlists: (items, S) rows of candidates, the item itself excluded, −1 pads.
+    """
+    counts = np.maximum(np.bincount(clicks.indices, minlength=clicks.shape[1]), 1)
+    means = np.asarray(clicks.T @ np.asarray(queries, dtype=np.float32)) / counts[:, None]
+    there = shortlists >= 0
+    scores = np.einsum("nd,nsd->ns", means, classifiers[np.maximum(shortlists, 0)])
+    size = np.maximum(there.sum(axis=1, keepdims=True), 1)
+    scores = np.where(there, scores - np.where(there, scores, 0).sum(axis=1, keepdims=True) / size, 0)
+    spread = np.sqrt((scores**2).sum(axis=1, keepdims=True) / size)
+    return np.where(spread > 1e-6, scores / np.maximum(spread, 1e-6), 0).astype(np.float32)
+
+
+class CrossEncoderReranker:
+    """Scores candidates by reading both texts; what `RerankSelector` takes as its function.
+
+    Args:
+        model: A transformers sequence classifier with one output.
+        tokenizer: Its tokenizer.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any):
+        self.model, self.tokenizer = model.eval(), tokenizer
+
+    def __repr__(self) -> str:
+        return f"CrossEncoderReranker({self.fingerprint[:12]})"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights."""
+        digest = sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().numpy().tobytes())
+        return digest.hexdigest()
+
+    def __call__(self, items: list[str], candidates: list[list[str]]) -> Floats:
+        """(n, candidates) float32 scores, higher is more useful."""
+        pairs = [(item, other) for item, others in zip(items, candidates, strict=True) for other in others]
+        scores = np.empty(len(pairs), dtype=np.float32)
+        order = np.argsort([len(item) + len(other) for item, other in pairs], kind="stable")
+        with torch.inference_mode():
+            for start in range(0, len(order), SCORE_BATCH):
+                places = order[start : start + SCORE_BATCH].tolist()
+                scores[places] = _forward(self.model, self.tokenizer, [pairs[p] for p in places]).numpy()
+        return scores.reshape(len(items), -1)
+
+    def save(self, folder: str | Path) -> None:
+        """Write weights (safetensors), tokenizer and configuration, with their checksums."""
+        with whole_folder(Path(folder)) as new:
+            self.model.save_pretrained(new)
+            self.tokenizer.save_pretrained(new)
+            write_manifest(new, KIND)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> CrossEncoderReranker:
+        """Read what `save` wrote; every file is checked first."""
+        verify_folder(Path(folder), KIND)
+        return cls(*_pretrained(Path(folder)))
+
+
+def train_cross_encoder(
+    texts: Sequence[str],
+    shortlists: Rows,
+    usefulness: Floats,
+    base_folder: str | Path,
+    *,
+    pairs: int = 4_000,
+    epochs: int = 1,
+    seed: int = 0,
+    freeze_layers: int = 4,
+) -> CrossEncoderReranker:
+    """A cross-encoder that predicts usefulness, by least squares.
+
+    Args:
+        texts: (items,) the observed items' texts.
+        shortlists: (items, S) candidates of each, −1 pads.
+        usefulness: (items, S) as `usefulness_of` gives it.
+        base_folder: The pretrained transformer, `metaxc.encoders.Pretrained().folder` or another.
+        pairs: How many to draw, at random among all that are not padded.
+        epochs: Passes over them.
+        seed: Of the draw, the order and the head's start.
+        freeze_layers: How many of the transformer's lower layers stay as they are, beside its embeddings.
+    """
+    if shortlists.shape != usefulness.shape or len(shortlists) != len(texts):
+        raise DataError(
+            "Texts, shortlists and usefulness do not fit together",
+            got=f"{len(texts)} texts, {shortlists.shape} and {usefulness.shape}",
+            expected="(items, candidates) twice, and a text per item",
+        )
+    random = np.random.default_rng(seed)
+    item, place = np.nonzero(shortlists >= 0)
+    drawn = random.permutation(len(item))[:pairs]
+    if not len(drawn):
+        raise DataError("There is no pair to learn from", got="empty shortlists", expected="candidates")
+    item, other = item[drawn], shortlists[item[drawn], place[drawn]]
+    target = torch.from_numpy(usefulness[item, place[drawn]])
+    torch.manual_seed(seed)  # the head's start and dropout draw from the global generator
+    model, tokenizer = _pretrained(Path(base_folder))
+    head = _freeze(model, freeze_layers)
+    layers = [p for p in model.parameters() if p.requires_grad and all(p is not h for h in head)]
+    rates = [LEARNING_RATE, HEAD_LEARNING_RATE]
+    optimizer = torch.optim.AdamW(
+        [{"params": group, "lr": rate} for group, rate in zip([layers, head], rates, strict=True) if group]
+    )
+    per_epoch = -(-len(drawn) // BATCH)
+    steps = per_epoch * epochs
+    model.train()
+    with tqdm(total=steps, desc="train the cross-encoder", unit="step", disable=None, leave=False) as bar:
+        for step in range(steps):
+            if step % per_epoch == 0:
+                order = random.permutation(len(drawn))
+            rows = order[(step % per_epoch) * BATCH :][:BATCH]
+            batch = [(texts[i], texts[o]) for i, o in zip(item[rows], other[rows], strict=True)]
+            loss = torch.nn.functional.mse_loss(_forward(model, tokenizer, batch), target[rows])
+            for group in optimizer.param_groups:
+                group.setdefault("start", group["lr"])
+                group["lr"] = group["start"] * (1 - step / steps)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            bar.update()
+    return CrossEncoderReranker(model, tokenizer)
+
+
+def _forward(model: Any, tokenizer: Any, pairs: list[tuple[str, str]]) -> torch.Tensor:
+    features = tokenizer(
+        [item for item, _ in pairs],
+        [other for _, other in pairs],
+        padding=True,
+        truncation="longest_first",
+        max_length=MAX_TOKENS,
+        return_tensors="pt",
+    )
+    scores: torch.Tensor = model(**features).logits[:, 0]
+    return scores
+
+
+def _freeze(model: Any, layers: int) -> list[torch.nn.Parameter]:
+    """Freeze all but the upper layers; return the parameters of the head."""
+    frozen = [f".layer.{number}." for number in range(layers)]
+    head = []
+    for name, parameter in model.named_parameters():
+        if ".embeddings." in name or any(part in name for part in frozen):
+            parameter.requires_grad_(False)
+        elif name.startswith("classifier"):
+            head.append(parameter)
+    return head
+
+
+def _pretrained(folder: Path) -> tuple[Any, Any]:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers.utils import logging
+
+    if not (folder / "config.json").is_file():
+        raise ModelError("Not a transformer's folder", got=folder, expected="a folder with a config.json")
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # a head that starts new is meant so
+    try:
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder, num_labels=1, local_files_only=True, trust_remote_code=False
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    finally:
+        logging.set_verbosity(before)
+    return model.float(), tokenizer

@@ -1,0 +1,102 @@
+"""The first clicks of an item: its revealed queries, as voters and as evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from metaxc.classifiers.base import Classifiers, scaled_to_unit
+from metaxc.errors import DataError
+
+Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+Revealed = Sequence[Sequence[str] | Floats]
+"""Per item the queries known to have clicked it, as texts or as (n, dim) query embeddings; may be empty."""
+
+
+@dataclass(frozen=True)
+class FewClicks:
+    """The revealed queries of n items, one after the other.
+
+    Args:
+        queries: (queries, dim) as the classifiers score them.
+        owner: (queries,) the item of each, ascending.
+        names: What to call each: its text, or its number.
+        items: n.
+    """
+
+    queries: Floats
+    owner: Rows
+    names: list[str]
+    items: int
+
+    @staticmethod
+    def of(
+        revealed: Revealed, items: int, embed: Callable[[Sequence[str] | Floats], Floats]
+    ) -> FewClicks | None:
+        """None where nothing is revealed.
+
+        Args:
+            revealed: One list per item.
+            items: n.
+            embed: Query texts or embeddings to (queries, dim); all texts come in one call.
+        """
+        if isinstance(revealed, str) or len(revealed) != items:
+            raise DataError(
+                "Revealed queries do not fit the items",
+                got=repr(revealed) if isinstance(revealed, str) else f"{len(revealed)} lists, {items} items",
+                expected="one list of queries per item, empty where none is known",
+            )
+        texts: list[str] = []
+        for queries in revealed:
+            if isinstance(queries, str):
+                raise DataError(
+                    "One revealed query in place of a list", got=repr(queries), fix=f"pass [{queries!r}]"
+                )
+            if not isinstance(queries, np.ndarray):
+                texts += queries
+        embedded, taken = embed(texts) if texts else None, 0
+        parts: list[Floats] = []
+        names: list[str] = []
+        for queries in revealed:
+            if not len(queries):
+                continue
+            if isinstance(queries, np.ndarray):
+                parts.append(embed(queries))
+                names += [f"revealed query {number + 1}" for number in range(len(queries))]
+            elif embedded is not None:
+                parts.append(embedded[taken : taken + len(queries)])
+                names += queries
+                taken += len(queries)
+        if not parts:
+            return None
+        owner = np.repeat(np.arange(items), [len(queries) for queries in revealed])
+        return FewClicks(np.concatenate(parts), owner, names, items)
+
+    def classifiers(self, gram: Floats) -> Classifiers:
+        """A ridge classifier per item from its revealed queries alone, w = gram⁻¹ Σ query at unit length; a zero row
+        where there are none.
+
+        Args:
+            gram: (dim, dim) as `gram` makes it.
+        """
+        sums = np.zeros((self.items, self.queries.shape[1]), dtype=np.float32)
+        np.add.at(sums, self.owner, self.queries)
+        weights = cho_solve(cho_factor(gram.astype(np.float64)), sums.T.astype(np.float64)).T
+        return Classifiers(scaled_to_unit(weights), np.bincount(self.owner, minlength=self.items))
+
+
+def gram(embeddings: Floats, penalty: float = 1.0) -> Floats:
+    """(dim, dim) float32: XᵀX + penalty·I of the observed items' embeddings.
+
+    Ridge classifiers need that of the training queries, which a model does not keep; items live in the same space
+    and stand in for them. The plain centroid of the revealed queries would also add what all queries have in
+    common, and with its first clicks an item would rise for every query, related or not.
+    """
+    rows = np.asarray(embeddings, dtype=np.float32)
+    return (rows.T @ rows + penalty * np.eye(rows.shape[1])).astype(np.float32)

@@ -1,0 +1,119 @@
+"""`metaxc bench`, as a user types it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from metaxc.cli.bench import HELP, app
+from metaxc.data import split, write_folder
+from metaxc.errors import ConfigError, MetaxcError
+from metaxc.evaluation.bench import TABLES, main
+
+FAST = ["--encoder", "pretrained", "--folds", "0", "--threads", "1"]
+
+
+def run(*args):
+    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    if result.exception is not None and not isinstance(result.exception, SystemExit | MetaxcError):
+        raise result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def data(shop, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "shop"
+    write_folder(split(shop, novel=0.15, test=0.2)[0], folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Models and encoders that several tests share."""
+    return tmp_path_factory.mktemp("kept")
+
+
+def test_help_teaches_what_each_table_is_and_costs():
+    assert HELP.keys() == TABLES.keys()
+    assert "goes on where it was" in run("--help").stdout
+    for name in TABLES:
+        printed = run(name, "--help").stdout
+        assert "Costs:" in printed
+        assert "--rows" in printed
+
+
+def test_help_needs_nothing_heavy():
+    code = "import sys; from metaxc.cli import bench; print('torch' in sys.modules, 'scipy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_list_prints_the_rows():
+    lines = run("ablations", "--list").stdout.splitlines()
+    assert len(lines) == len(TABLES["ablations"]().rows)
+    assert any("K = 6" in line for line in lines)
+    few = json.loads(run("ablations", "--list", "--rows", "K = *", "--json").stdout)
+    assert [row["row"] for row in few["rows"]] == ["K = 1", "K = 2", "K = 3", "K = 6", "K = 20"]
+
+
+def test_rows_are_written_found_again_and_compared(data, tmp_path):
+    out = tmp_path / "results" / "shop.jsonl"
+    command = ["main", data, "--out", out, *FAST]
+    assert run(*command, "--rows", "metaxc").exit_code == 0
+    first = json.loads(out.read_text())
+    assert first["default"] is True
+    assert first["data"] == "shop"
+    assert (tmp_path / "results" / "shop.work" / "models").is_dir()
+    result = run(*command, "--rows", "ADAPTED*", "--rows", "bare*", "--json")
+    printed = json.loads(result.stdout)
+    assert [row["row"] for row in printed["rows"]] == ["adapted encoder alone", "bare encoder"]
+    alone, bare = (row["metrics"]["zero_shot"]["R@1"] for row in printed["rows"])
+    assert alone == bare < first["metrics"]["zero_shot"]["R@1"] - 10
+    assert "P@1" in printed["rows"][1]["versus_default"]["zero_shot"]
+    again = run(*command, "--rows", "*encoder*")
+    assert again.stderr.count("already there") == 2
+    assert "zero-shot P@1" in again.stdout
+    assert len(out.read_text().splitlines()) == 3
+
+
+def test_a_row_that_fails_is_told_and_the_exit_code_is_1(data, kept, tmp_path, monkeypatch):
+    def broken(*args):
+        raise ConfigError("No oracle today")
+
+    monkeypatch.setattr(main, "oracle_vectors", broken)
+    out = tmp_path / "r.jsonl"
+    result = run(
+        "main", data, "--out", out, "--work", kept, *FAST, "--rows", "oracle*", "--rows", "metaxc (*"
+    )
+    assert result.exit_code == 1
+    rows = {row["row"]: row for row in map(json.loads, out.read_text().splitlines())}
+    assert "No oracle today" in rows["oracle (adapted)"]["failed"]
+    assert rows["metaxc (frozen)"]["metrics"]["zero_shot"]["R@10"] > 0
+    assert "2 of 3 rows failed" in result.stderr
+    assert "failed" in result.stdout
+
+
+def test_ablations_oneshot_ratio_and_latency_on_texts(data, kept, tmp_path):
+    work = ["--work", kept, *FAST, "--json"]
+    printed = json.loads(
+        run("ablations", data, "--out", tmp_path / "a.jsonl", "--rows", "K = 3", *work).stdout
+    )
+    assert printed["rows"][0]["config"]["settings"]["recipe"]["neighbours"] == 3
+    printed = json.loads(run("oneshot", data, "--out", tmp_path / "o.jsonl", "--rows", "*of 2", *work).stdout)
+    assert [row["row"] for row in printed["rows"]] == ["votes of 2", "evidence of 2", "both of 2"]
+    printed = json.loads(
+        run("novel-ratio", data, "--out", tmp_path / "n.jsonl", "--rows", "*20 %*", *work).stdout
+    )
+    assert [row["counts"]["zero_shot"]["items"] for row in printed["rows"]] == [16, 16, 16]
+    printed = json.loads(run("latency", data, "--out", tmp_path / "l.jsonl", "--rows", "gen*", *work).stdout)
+    assert printed["rows"][0]["metrics"]["single"]["times encoding"] > 0
+
+
+def test_wrong_options_are_explained(data, tmp_path):
+    assert "No data set given" in str(run("main").exception)
+    assert "No row fits" in str(
+        run("main", data, "--out", tmp_path / "r.jsonl", "--rows", "x", *FAST).exception
+    )
+    assert "magic" in str(run("main", data, "--encoder", "magic").exception)
