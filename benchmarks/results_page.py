@@ -1,6 +1,7 @@
 """docs/results.md from the result files of `metaxc bench`: every number on the page comes from one of them.
 
-    python benchmarks/results_page.py
+    python benchmarks/results_page.py              # rewrites the page
+    python benchmarks/results_page.py --headline   # prints the README's table
 
 Reads benchmarks/results/bench/*.jsonl and rewrites what stands between the two marker comments; the rest of the page
 is written by hand and stays.
@@ -13,7 +14,9 @@ from pathlib import Path
 
 from metaxc.errors import DataError
 from metaxc.evaluation.bench import read_records
-from metaxc.evaluation.bench.tables import markdown
+from metaxc.evaluation.bench.main import BARE
+from metaxc.evaluation.bench.makers import DEFAULT
+from metaxc.evaluation.bench.tables import COLUMNS, gap_closed, markdown, newest
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
@@ -52,6 +55,27 @@ def paper_gains() -> str:
     return "\n".join(lines) + "\n"
 
 
+def headline(records: list[dict]) -> str:
+    """The README's table: the bare encoder, and metaxc with default settings."""
+    lines = [
+        "| data set | | zero-shot P@1 | R@10 | generalized P@1 | R@10 | gap closed |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (data, table), rows in sorted(newest(records).items()):
+        if table != "main":
+            continue
+        of = {row["row"]: row["metrics"] for row in rows}
+        shares = " / ".join(f"{share:.0f} %" for share in gap_closed(rows).values())
+        for name in (BARE, DEFAULT):
+            cells = [f"{of[name][setting][metric]:.1f}" for setting, metric in COLUMNS]
+            if name == DEFAULT:
+                cells = [*(f"**{cell}**" for cell in cells), shares]
+            else:
+                cells.append("")
+            lines.append(f"| {data if name == BARE else ''} | {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def rewritten(page: str, content: str) -> str:
     """The page with `content` between the markers; a page without them is an error."""
     before, begin, rest = page.partition(BEGIN)
@@ -68,8 +92,12 @@ def main() -> None:
     )
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/bench"))
     parser.add_argument("--page", type=Path, default=Path("docs/results.md"))
+    parser.add_argument("--headline", action="store_true", help="print the README's table and stop")
     options = parser.parse_args()
     records = [record for file in sorted(options.results.glob("*.jsonl")) for record in read_records(file)]
+    if options.headline:
+        print(headline(records))
+        return
     page = options.page.read_text(encoding="utf-8") if options.page.exists() else START
     options.page.write_text(rewritten(page, markdown(records) + "\n" + paper_gains()), encoding="utf-8")
     print(f"{options.page}: {len(records)} rows")

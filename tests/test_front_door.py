@@ -40,7 +40,15 @@ def test_the_readmes_python_runs(tmp_path, monkeypatch):
 
 
 def test_the_readmes_table_is_the_result_file():
-    command = [sys.executable, "benchmarks/accuracy.py", "--table"]
+    command = [sys.executable, "benchmarks/results_page.py", "--headline"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert len(done.stdout.splitlines()) > 4
     assert done.stdout.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_results_page_is_what_the_result_files_say(tmp_path):
+    page = tmp_path / "results.md"
+    page.write_bytes((ROOT / "docs" / "results.md").read_bytes())
+    command = [sys.executable, "benchmarks/results_page.py", "--page", str(page)]
+    subprocess.run(command, capture_output=True, check=True, cwd=ROOT)
+    assert page.read_text(encoding="utf-8") == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")

@@ -107,6 +107,14 @@ class IreneConfig(BaseModel):
     seed: int = Field(0, ge=0, description="of everything random")
 
 
+SIZES: dict[str, dict[str, Any]] = {
+    "fast": {"encoder": "static", "folds": 1},
+    "default": {},
+}
+"""What differs from the defaults of `IreneConfig`, by the name of a size. `fast` needs no transformer, neither to train
+nor to serve; docs/results.md has what each costs and brings."""
+
+
 class Irene:
     """Trains an `Emmett`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,9 +19,15 @@ def train(
     novel: Annotated[float, typer.Option(help="Share of novel items, when DATA has no novel.txt.")] = 0.1,
     test: Annotated[float, typer.Option(help="Share of test queries, when DATA has no test part.")] = 0.15,
     by: Annotated[str, typer.Option(help="Choose both by: random, or time.")] = "random",
+    size: Annotated[
+        str, typer.Option(help="default; or fast: no transformer at all, a little less accurate.")
+    ] = "default",
     encoder: Annotated[
-        str, typer.Option(help="adapted, static, pretrained; or vectors (from DATA's vectors.*.npy).")
-    ] = "adapted",
+        str | None,
+        typer.Option(
+            help="adapted, static, pretrained; or vectors (from DATA's vectors.*.npy).  [of the size]"
+        ),
+    ] = None,
     base: Annotated[
         str | None, typer.Option(help="Pretrained weights: a sentence-transformers folder.")
     ] = None,
@@ -35,8 +41,17 @@ def train(
     depth: Annotated[int, typer.Option(help="Layers of a transformer generator.")] = 1,
     epochs: Annotated[int, typer.Option(help="Passes over the queries to adapt the encoder.")] = 5,
     folds: Annotated[
-        int, typer.Option(help="Folds of pseudo-novel items to choose the constants by; 0 takes defaults.")
-    ] = 3,
+        int | None,
+        typer.Option(
+            help="Folds of pseudo-novel items to choose the constants by; 0 takes defaults.  [of the size]"
+        ),
+    ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            help="Training queries that a query may borrow from, at most; 0 for none.  [of the size]"
+        ),
+    ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's own choices for all of these.")] = False,
     seed: Seed = 0,
     threads: Threads = 0,
@@ -58,19 +73,24 @@ def train(
 
     set_threads(threads)
     started = time.perf_counter()
+    given_by_hand = {
+        "encoder": "pretrained" if encoder == "vectors" else encoder,
+        "folds": folds,
+        "memory": memory,
+    }
     try:
         config = (
             Irene.paper().config
             if paper
             else IreneConfig.model_validate(
                 {
-                    "encoder": "pretrained" if encoder == "vectors" else encoder,
+                    **_size(size),
                     "classifiers": classifiers,
                     "generator": generator,
                     "neighbours": neighbours,
                     "depth": depth,
-                    "folds": folds,
                     "adapter": {"epochs": epochs},
+                    **{name: value for name, value in given_by_hand.items() if value is not None},
                 }
             )
         )
@@ -101,6 +121,14 @@ def train(
     say(f"{out}: written after {seconds:.1f} s")
     if as_json:
         print_json({**model.about, "model": str(out), "seconds": seconds, "stages": recipe.seconds})
+
+
+def _size(name: str) -> dict[str, Any]:
+    from metaxc.irene import SIZES
+
+    if name not in SIZES:
+        raise ConfigError("Unknown size", got=name, expected=" or ".join(SIZES))
+    return SIZES[name]
 
 
 def _done(out: Path, inputs: str, overwrite: bool) -> bool:

@@ -18,7 +18,8 @@ from metaxc.evaluation.searches import model_search
 from metaxc.irene import training_clicks
 from metaxc.selectors import Selector
 
-INFORMING, COUNT, GENERATOR, TRAINING, SELECTOR = (
+QUERY, INFORMING, COUNT, GENERATOR, TRAINING, SELECTOR = (
+    "the query's side",
     "what informs",
     "how many neighbours",
     "generator",
@@ -29,6 +30,7 @@ INFORMING, COUNT, GENERATOR, TRAINING, SELECTOR = (
 SHORTLIST = 20
 
 CHANGES: list[tuple[str, str, dict[str, Any]]] = [
+    ("without the query memory", QUERY, {"memory": 0}),
     ("neighbours' embeddings in place of classifiers", INFORMING, {"informing": "embeddings"}),
     ("centroids in place of classifiers", INFORMING, {"informing": "centroids"}),
     ("one-vs-all in place of ridge", INFORMING, {"classifiers": "one_vs_all"}),

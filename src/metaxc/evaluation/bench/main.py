@@ -23,6 +23,7 @@ from metaxc.evaluation.bench.makers import (
     DEFAULT,
     FROZEN,
     ORACLE,
+    SIZED,
     TERMS,
     alone,
     baseline,
@@ -34,7 +35,7 @@ from metaxc.evaluation.bench.makers import (
 from metaxc.evaluation.bench.rows import Outcome, Row, Table
 from metaxc.evaluation.protocol import evaluate
 from metaxc.evaluation.searches import model_search
-from metaxc.irene import Irene
+from metaxc.irene import SIZES, Irene
 
 Floats = NDArray[np.float32]
 
@@ -71,7 +72,7 @@ def _oracle(name: str, model: Callable[[Context], Emmett], **changes: Any) -> Ro
 
 def main_table() -> Table:
     """The rows of `metaxc bench main`."""
-    paper = Irene.paper().config.model_dump(exclude={"base", "folds", "seed"})
+    paper = Irene.paper().config.model_dump(exclude={"base", "seed"}) | {"folds": 1}
     on_either = [
         ("NGAME as served", "NGAME"),
         ("DEXA", "DEXA"),
@@ -83,6 +84,7 @@ def main_table() -> Table:
         "metaxc beside what a user would try instead, and beside oracles",
         [
             kept_model(DEFAULT, ADAPTED, lambda context: context.default),
+            *(recipe(f"metaxc --size {name}", SIZED, size) for name, size in SIZES.items() if size),
             alone("adapted encoder alone", ADAPTED),
             *(baseline(f"{name} (adapted)", kind, ADAPTED, ADAPTED) for name, kind in on_either),
             alone(BARE, FROZEN),

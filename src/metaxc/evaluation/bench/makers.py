@@ -22,6 +22,7 @@ from metaxc.evaluation.searches import encoder_search, model_search
 Floats = NDArray[np.float32]
 
 TERMS, FROZEN, ADAPTED, ORACLE = "terms", "frozen encoder", "adapted encoder", "oracle"
+SIZED = "other sizes"
 DEFAULT = "metaxc"
 KEPT_NOTE = "seconds without what was kept from earlier rows"
 

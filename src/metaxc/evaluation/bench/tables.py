@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from metaxc.evaluation.bench.latency import BATCHES
 from metaxc.evaluation.bench.main import BARE, ORACLE_ADAPTED, ORACLE_FROZEN
-from metaxc.evaluation.bench.makers import ADAPTED, FROZEN, ORACLE, TERMS
+from metaxc.evaluation.bench.makers import ADAPTED, FROZEN, ORACLE, SIZED, TERMS
 from metaxc.evaluation.bench.results import Record
 from metaxc.evaluation.bench.run import TABLES
 
@@ -45,13 +45,12 @@ def table_markdown(rows: Sequence[Record]) -> str:
     if rows[0]["table"] == "latency":
         return _latency(rows)
     heads = [f"{NAMES[setting]} {metric}" for setting, metric in COLUMNS]
-    lines = [_line(["", *heads, "fit, s"]), _line(["---"] * (len(heads) + 2))]
+    lines = [_line(["", *heads]), _line(["---"] * (len(heads) + 1))]
     default = next((row for row in rows if row.get("default") and "failed" not in row), None)
     for row in rows:
         rivals = [r for r in rows if row["table"] != "novel-ratio" or r["group"] == row["group"]]
         cells = [_cell(row, setting, metric, rivals, default) for setting, metric in COLUMNS]
-        seconds = row["seconds"].get("fit")
-        lines.append(_line([row["row"], *cells, "" if seconds is None else f"{seconds:.0f}"]))
+        lines.append(_line([row["row"], *cells]))
     below = [_gap_words(gap_closed(rows)), *_failures(rows)]
     return "\n\n".join(["\n".join(lines), *(line for line in below if line)])
 
@@ -118,7 +117,7 @@ def _ordered(table: str, rows: Mapping[str, Record]) -> list[Record]:
     if table != "main":
         return ordered
     # It was run first so that the others could be compared with it; a reader comes to it last.
-    places = {group: place for place, group in enumerate((TERMS, FROZEN, ADAPTED, ORACLE))}
+    places = {group: place for place, group in enumerate((TERMS, FROZEN, SIZED, ADAPTED, ORACLE))}
     return sorted(ordered, key=lambda row: (places.get(row["group"], -1), bool(row.get("default"))))
 
 
