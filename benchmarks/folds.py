@@ -9,7 +9,8 @@ from typing import Any
 from metaxc import EmbeddingCache, Pretrained, read_folder
 from metaxc.encoders import AdapterConfig, Encoder
 from metaxc.encoders.learning import Encoding, FixedEncoding, TowerEncoding
-from metaxc.irene import Irene, IreneConfig, training_clicks
+from metaxc.irene import IreneConfig, training_clicks
+from metaxc.irene.choosing import choose_constants
 
 CACHE = EmbeddingCache()
 
@@ -45,7 +46,7 @@ class Lab:
         key = f"{config.encoder} {config.adapter}"
         if key not in self.encodings:
             self.encodings[key] = Remembered(self._encoding(config.encoder, config.adapter))
-        return Irene(config).tune(self.encodings[key], *self.clicks)
+        return choose_constants(config, self.encodings[key], *self.clicks)
 
     def _encoding(self, kind: str, adapter: AdapterConfig) -> Encoding:
         if kind == "pretrained":

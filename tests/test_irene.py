@@ -3,7 +3,6 @@ import filecmp
 import numpy as np
 import pytest
 
-from metaxc import irene as irene_module
 from metaxc.data import Dataset, split
 from metaxc.errors import DataError
 from metaxc.evaluation import evaluate, model_search
@@ -78,7 +77,7 @@ def test_same_seed_same_model_to_the_last_bit(world, tmp_path):
 
 
 def test_queries_borrow_from_a_memory_that_is_saved_with_the_model(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(irene_module, "choose_recall", lambda *args: Recall(strength=0.5))
+    monkeypatch.setattr("metaxc.irene.choosing.choose_recall", lambda *args: Recall(strength=0.5))
     model = Irene(IreneConfig(encoder="pretrained", memory=300), encoder=world.encoder).fit(world.dataset)
     assert len(model.memory) == 300
     asked = world.dataset.test.queries.texts[:5]
@@ -107,7 +106,14 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    "place", ["choose_calibration", "ridge", "_save_neighbours", "train_generator", "save_generator"]
+    "place",
+    [
+        "choosing.choose_calibration",
+        "parts.ridge",
+        "recipe._save_neighbours",
+        "parts.train_generator",
+        "recipe.save_generator",
+    ],
 )
 def test_stopped_inside_any_stage_it_ends_with_the_same_model(world, tmp_path, monkeypatch, place):
     config = IreneConfig(encoder="pretrained", generator="transformer")
@@ -120,7 +126,7 @@ def test_stopped_inside_any_stage_it_ends_with_the_same_model(world, tmp_path, m
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(irene_module, place, dies)
+        patch.setattr(f"metaxc.irene.{place}", dies)
         with pytest.raises(Killed):
             Irene(config, encoder=world.encoder).fit(world.dataset, stages=tmp_path / "stages")
     lines = []
@@ -130,5 +136,5 @@ def test_stopped_inside_any_stage_it_ends_with_the_same_model(world, tmp_path, m
     again.save(tmp_path / "again")
     assert calls == [place]
     assert_same(tmp_path / "whole", tmp_path / "again")
-    if place == "save_generator":
+    if place == "recipe.save_generator":
         assert sum("already there" in line for line in lines) == 5

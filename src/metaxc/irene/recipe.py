@@ -1,0 +1,242 @@
+"""The algorithm: an Emmett trained from a click log, in stages that resume.
+
+Where we differ from the paper, and why (docs/decisions.md):
+- The encoder is adapted to the clicks by two token-bag towers: most of the accuracy for a minute or two.
+- Classifiers are ridge regressions: as good to combine as trained ones, in seconds.
+- The generator is the training-free combine, or a transformer that starts at it: learning can only add.
+- An observed item trusts its own classifier by the number of its clicks.
+- A query borrows from the training queries nearest to it, where that helps (`metaxc.memory`).
+- Every constant is chosen on pseudo-novel observed items.
+
+`Irene.paper()` gives the paper's own choices.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from metaxc.artifacts import Stages, digest_of, load_arrays, load_json, save_arrays, save_json
+from metaxc.classifiers import Classifiers
+from metaxc.data import Dataset
+from metaxc.emmett import Calibration, Emmett
+from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
+from metaxc.encoders.adapted import Adapted
+from metaxc.encoders.learning import Encoding, FixedEncoding, KeptEncoding, TowerEncoding
+from metaxc.generators import GeneratorTraining, load_generator, save_generator
+from metaxc.irene.choosing import choose_constants, in_words
+from metaxc.irene.clicks import training_clicks
+from metaxc.irene.config import IreneConfig
+from metaxc.irene.parts import classifiers_of, generator_of, has_bank, informing_of, memory_of, neighbours_of
+from metaxc.memory import Recall
+from metaxc.tuning import CombineChoice
+
+Floats = NDArray[np.float32]
+
+CURVE_POINTS = 100
+
+
+class Irene:
+    """Trains an `Emmett`.
+
+    Args:
+        config: What to train; the defaults when None.
+        encoder: An encoder of your own in place of `config.encoder`; used as it is.
+        cache: Where the pretrained encoder's embeddings are kept; None keeps none.
+        kept: A folder for adapted encoders, so that models that differ in everything else learn each once.
+
+    Example:
+        >>> model = Irene().fit(dataset)  # doctest: +SKIP
+        >>> model.search(["acute chest pain"], k=5)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        config: IreneConfig | None = None,
+        *,
+        encoder: Encoder | None = None,
+        cache: EmbeddingCache | None = None,
+        kept: Path | None = None,
+    ):
+        self.config = config or IreneConfig()
+        self.encoder = encoder
+        self.cache = cache
+        self.kept = kept
+        self.seconds: dict[str, float] = {}
+
+    @classmethod
+    def paper(cls, **kwargs: Any) -> Irene:
+        """The paper's own choices: frozen base, one-vs-all classifiers, K = 3, one post-norm layer."""
+        config = IreneConfig(
+            encoder="pretrained",
+            classifiers="one_vs_all",
+            generator="post_norm",
+            neighbours=3,
+            memory=0,
+            training=GeneratorTraining(epochs=20),
+        )
+        return cls(config, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"Irene({self.config!r})"
+
+    def fit(
+        self,
+        dataset: Dataset,
+        *,
+        stages: str | Path | None = None,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> Emmett:
+        """Train on the observed items' clicks; the novel items come in by their texts only.
+
+        Args:
+            dataset: With its novel items marked (`metaxc.data.split`, or a novel.txt).
+            stages: A folder for what each stage leaves, from which a killed run goes on; temporary when None.
+            report: Called with one line per stage.
+        """
+        if stages is None:
+            with tempfile.TemporaryDirectory(prefix="metaxc-") as folder:
+                return self._fit(dataset, Stages(Path(folder), report))
+        return self._fit(dataset, Stages(Path(stages), report))
+
+    def _fit(self, dataset: Dataset, stages: Stages) -> Emmett:
+        observed, query_rows, clicks = training_clicks(dataset)
+        stages.report(
+            f"learn from {clicks.nnz:,} clicks, {len(query_rows):,} queries, {len(observed):,} observed items"
+        )
+        inputs = self.inputs(dataset)
+        encoding = self._encoding(dataset, stages)
+        folder = stages.run(
+            "tune",
+            {"inputs": inputs},
+            lambda out: save_json(
+                out / "constants.json", choose_constants(self.config, encoding, observed, query_rows, clicks)
+            ),
+        )
+        chosen = load_json(folder / "constants.json")
+        combine = CombineChoice(**chosen["combine"])
+        recall = None if chosen["memory"] is None else Recall(**chosen["memory"])
+        stages.report(f"chosen on pseudo-novel items: {in_words(chosen)}")
+
+        folder = stages.run(
+            "encoder",
+            {},
+            lambda out: encoding.learn(query_rows, observed, clicks, self.config.seed).save(out),
+        )
+        encoder = self.encoder or load_encoder(folder, base=self.config.base, cache=self.cache)
+        folder = stages.run(
+            "embeddings", {}, lambda out: _save_embeddings(out, *encoding.embed(encoder, query_rows))
+        )
+        queries, items = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("queries", "items"))
+        seen = np.ascontiguousarray(items[observed])
+
+        folder = stages.run(
+            "classifiers",
+            {},
+            lambda out: classifiers_of(self.config, queries, clicks).save(out / "classifiers.safetensors"),
+        )
+        classifiers = Classifiers.load(folder / "classifiers.safetensors")
+        folder = stages.run(
+            "neighbours",
+            {},
+            lambda out: _save_neighbours(out, seen, combine.neighbours, self.config.include_self),
+        )
+        near = load_arrays(folder / "neighbours.safetensors")
+
+        def generator(out: Path) -> None:
+            asked = classifiers.queries(queries)
+            informing = informing_of(self.config, classifiers, seen, asked, clicks).trusted(
+                combine.neighbour_prior
+            )
+            made = generator_of(
+                self.config, combine, asked, seen, clicks, informing, near["rows"], near["scores"]
+            )
+            save_generator(out, made.generator)
+            save_json(out / "losses.json", made.losses)
+            if has_bank(self.config):
+                save_arrays(out / "bank.safetensors", {"weights": made.classifiers})
+
+        folder = stages.run("generator", {}, generator)
+        model = Emmett(
+            encoder,
+            classifiers,
+            seen,
+            load_generator(folder),
+            dataset.items,
+            observed,
+            neighbours=combine.neighbours,
+            calibration=Calibration(**chosen["calibration"]),
+            bank=load_arrays(folder / "bank.safetensors")["weights"] if has_bank(self.config) else None,
+            memory=None
+            if recall is None
+            else memory_of(self.config, classifiers.queries(queries), clicks, seen, recall),
+            about={
+                "inputs": inputs,
+                "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
+                "config": self.config.model_dump(),
+                "constants": {**chosen["combine"], **chosen["calibration"], "memory": chosen["memory"]},
+                "pseudo_novel": chosen["pseudo_novel"],
+                "curves": _curves(encoder, load_json(folder / "losses.json")),
+                "clicks": int(clicks.nnz),
+                "queries": len(query_rows),
+            },
+        )
+        folder = stages.run(
+            "index", {}, lambda out: save_arrays(out / "index.safetensors", {"vectors": model.index(items)})
+        )
+        model.take_vectors(load_arrays(folder / "index.safetensors")["vectors"])
+        self.seconds = stages.seconds
+        return model
+
+    def inputs(self, dataset: Dataset) -> str:
+        """SHA-256 of all that decides what is trained: same inputs, same model."""
+        encoder = self.encoder or Pretrained(self.config.base)
+        return digest_of(
+            [dataset.fingerprint, self.config.model_dump(), encoder.fingerprint, torch.get_num_threads()]
+        )
+
+    def _encoding(self, dataset: Dataset, stages: Stages) -> Encoding:
+        """Embeds all texts by what does not learn; the embedding cache is what this stage leaves."""
+        started = time.perf_counter()
+        encoding: Encoding
+        base = Pretrained(self.config.base, self.cache)
+        if self.encoder is not None or self.config.encoder == "pretrained":
+            encoding = FixedEncoding(self.encoder or base, dataset)
+        else:
+            towers = TowerEncoding(base, dataset, self.config.adapter, static=self.config.encoder == "static")
+            encoding = towers if self.kept is None else KeptEncoding(towers, self.kept)
+        stages.seconds["encode"] = time.perf_counter() - started
+        stages.report(f"encode: {stages.seconds['encode']:.1f} s")
+        return encoding
+
+
+def _curves(encoder: Encoder, generator: list[float]) -> dict[str, dict[str, list[float]]]:
+    """The learning curves of what was trained: mean loss over each of at most `CURVE_POINTS` spans of steps."""
+    losses = {
+        "encoder": encoder.towers.losses if isinstance(encoder, Adapted) else [],
+        "generator": generator,
+    }
+    curves: dict[str, dict[str, list[float]]] = {}
+    for name, values in losses.items():
+        if values:
+            spans = np.array_split(np.arange(len(values)), min(CURVE_POINTS, len(values)))
+            means = [round(float(np.mean([values[step] for step in span])), 4) for span in spans]
+            curves[name] = {"step": [int(span[-1]) + 1 for span in spans], "loss": means}
+    return curves
+
+
+def _save_embeddings(folder: Path, queries: Floats, items: Floats) -> None:
+    np.save(folder / "queries.npy", queries)
+    np.save(folder / "items.npy", items)
+
+
+def _save_neighbours(folder: Path, items: Floats, k: int, include_self: bool) -> None:
+    rows, scores = neighbours_of(items, k, include_self)
+    save_arrays(folder / "neighbours.safetensors", {"rows": rows, "scores": scores})
