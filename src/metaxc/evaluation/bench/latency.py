@@ -108,7 +108,12 @@ def _generate(model: Emmett, items: list[str]) -> Stage:
 
 def _search(context: Context, model: Emmett, queries: list[str]) -> Stage:
     vectors = model.encode_queries(queries)
-    return lambda at: model.search_rows(vectors[at], FIRST)
+    return lambda at: top_k(vectors[at], model.vectors, FIRST)
+
+
+def _borrow(context: Context, model: Emmett, queries: list[str]) -> Stage:
+    vectors = model.embed_queries(queries)
+    return lambda at: vectors[at] if model.memory is None else model.memory.expand(vectors[at])
 
 
 def _siamese(context: Context, model: Emmett, queries: list[str]) -> Stage:
@@ -138,6 +143,7 @@ def latency_table() -> Table:
                 "item",
                 lambda model, items: lambda at: model.encoder.encode_items(items[at]),
             ),
+            _of_queries("borrow from near queries", "query", _borrow),
             _of_queries("search", "query", _search),
             _of_queries(
                 "answer a query",
