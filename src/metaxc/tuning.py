@@ -55,7 +55,7 @@ OWN = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 PRIOR_CLICKS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 NOVEL_SCALES = (0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5)
 NEAR_QUERIES = ((5, 0.1), (20, 0.05))
-RECALL_STRENGTHS = (0.2, 0.35, 0.5, 0.75)
+RECALL_STRENGTHS = (0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
 
 
 @dataclass(frozen=True)
@@ -298,22 +298,50 @@ def choose_recall(trials: Sequence[Trial], made: Sequence[Floats], calibration: 
         made: Per trial, (pseudo-novel, dim) meta-classifiers, not scaled.
         calibration: Chosen without the memory.
     """
-    if any(trial.memory is None for trial in trials):
-        return None
+    totals: dict[Recall, float] = {}
+    for trial, own in zip(trials, made, strict=True):
+        if trial.memory is None:
+            return None
+        for use, found in _recall_qualities(trial, trial.memory, own, calibration):
+            totals[use] = totals.get(use, 0.0) + found
+    slack, best = SLACK * len(trials), max(totals.values())
+    chosen = min((use for use, total in totals.items() if total >= best - slack), key=lambda r: r.strength)
+    return chosen if chosen.strength else None
 
-    def judge(judged: Sequence[Trial]) -> float:
-        pairs = zip(judged, made, strict=True)
-        generalized = mean_quality([_Generalized(trial, own).quality(calibration) for trial, own in pairs])
-        return (zero_shot_quality(judged, made).mean + generalized.mean) / 2
 
-    found = {
-        recall: judge([trial.recalling(recall) for trial in trials])
-        for recall in (
-            Recall(neighbours=k, temperature=t, strength=strength)
-            for (k, t), strength in product(NEAR_QUERIES, RECALL_STRENGTHS)
-        )
-    }
-    best = max(found.values())
-    if best <= judge(trials) + SLACK:
-        return None
-    return min((r for r, value in found.items() if value >= best - SLACK), key=lambda r: r.strength)
+def _recall_qualities(
+    trial: Trial, memory: QueryMemory, made: Floats, calibration: Calibration
+) -> Iterator[tuple[Recall, float]]:
+    """Uses of the memory, the first of strength 0, and how well the judges of both kinds rank with each."""
+    observed = trial.seen + calibration.own * trial.classifiers.trusted(calibration.prior_clicks)
+    everything = np.concatenate([observed, calibration.novel_scale * made])
+    order = np.concatenate([np.flatnonzero(~trial.novel), np.flatnonzero(trial.novel)])
+    sides = [
+        _Moved(trial.zero_shot, made, memory),
+        _Moved(replace(trial.generalized, clicks=trial.generalized.clicks[:, order]), everything, memory),
+    ]
+    for k, temperature in NEAR_QUERIES:
+        for side in sides:
+            side.towards(k, temperature)
+        for strength in (0.0, *RECALL_STRENGTHS):
+            use = Recall(neighbours=k, temperature=temperature, strength=strength)
+            yield use, float(np.mean([side.quality(strength).mean for side in sides]))
+
+
+class _Moved:
+    """Scores of judges who borrow: linear in the strength, so the items are multiplied once per neighbourhood."""
+
+    def __init__(self, judges: Judges, items: Floats, memory: QueryMemory):
+        self.clicks = csr_array(judges.clicks)
+        self.clicks.sort_indices()
+        self.items, self.memory = torch.from_numpy(items).T, memory
+        self.near = memory.near(judges.queries, max(k for k, _ in NEAR_QUERIES))
+        self.plain = torch.from_numpy(judges.queries) @ self.items
+
+    def towards(self, k: int, temperature: float) -> None:
+        rows, scores = self.near
+        moved = self.memory.towards(rows[:, :k], scores[:, :k], temperature)
+        self.move = torch.from_numpy(moved) @ self.items
+
+    def quality(self, strength: float) -> Quality:
+        return quality(self.plain + strength * self.move, self.clicks)
