@@ -9,7 +9,7 @@ observed items becomes the text's mean, its best score the text's best. Then eve
 same, and what counts less falls off as that voter says. Of four ways compared on pseudo-novel items
 (`benchmarks/votes.py`) none is clearly better. Equal spread in place of equal best gains a little on one data set, but
 where only some items have first clicks it costs points on another: classifiers' scores have longer tails than
-similarities of texts, so the queries take nearly all places. Ranks are close. Raw scores change nothing: next to
+similarities of texts, so the queries take nearly all places. Ranks are close. Raw scores change next to nothing: beside
 similarities of texts they are too low to win a place.
 
 What the text votes for keeps its similarity to the last bit: an item without a revealed query has the neighbours
