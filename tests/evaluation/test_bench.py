@@ -246,8 +246,16 @@ class TestSwitches:
 
     def test_an_item_is_its_own_nearest_neighbour_only_when_asked(self, world):
         items = np.asarray(world.encoder.items)
-        assert neighbours_of(items, 3, include_self=True)[0][:, 0].tolist() == list(range(len(items)))
-        assert not (neighbours_of(items, 3, include_self=False)[0] == np.arange(len(items))[:, None]).any()
+        itself = np.arange(len(items))
+        including = IreneConfig(generator="transformer", include_self=True)
+        assert neighbours_of(including, items, 3)[0][:, 0].tolist() == itself.tolist()
+        found = neighbours_of(IreneConfig(generator="transformer"), items, 3)[0]
+        assert found.shape == (len(items), 3)
+        assert not (found == itself[:, None]).any()
+        assert neighbours_of(IreneConfig(generator="combine"), items, 3)[0].shape == (
+            0,
+            3,
+        )  # nothing to train
 
     def test_self_and_trained_classifiers_reach_the_model(self, world):
         settings = {"generator": "transformer", "neighbours": 3, "folds": 0}

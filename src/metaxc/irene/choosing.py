@@ -59,7 +59,7 @@ def choose_constants(
     k, made = combine.neighbours, []
     for trial, (_, (queries, fold_clicks)) in zip(informed, tried, strict=True):
         informing = trial.classifiers.trusted(combine.neighbour_prior)
-        near, scores = neighbours_of(trial.seen, k, config.include_self)
+        near, scores = neighbours_of(config, trial.seen, k)
         trained = generator_of(config, combine, queries, trial.seen, fold_clicks, informing, near, scores)
         selected = gather(trained.classifiers, trial.near[:, :k])
         made.append(trained.generator.generate(trial.new, selected, trial.scores[:, :k]))

@@ -98,7 +98,10 @@ def generator_of(
     )
 
 
-def neighbours_of(items: Floats, k: int, include_self: bool) -> tuple[Rows, Floats]:
-    """The observed items' neighbours among themselves: (observed, k) rows and similarities."""
-    itself = None if include_self else np.arange(len(items))
-    return NearestSelector(items).select(items, k, exclude_self=itself)
+def neighbours_of(config: IreneConfig, items: Floats, k: int) -> tuple[Rows, Floats]:
+    """What a generator is trained on, the observed items' neighbours among themselves: (observed, k) rows and
+    similarities. Nothing, (0, k), where the generator has nothing to learn: the search takes longer than all else."""
+    learns = config.generator not in ("combine", "sum") or config.training.train_classifiers
+    asked = items if learns else items[:0]
+    itself = None if config.include_self else np.arange(len(asked))
+    return NearestSelector(items).select(asked, k, exclude_self=itself)

@@ -39,6 +39,7 @@ from metaxc.memory import Recall
 from metaxc.tuning import CombineChoice
 
 Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
 
 CURVE_POINTS = 100
 
@@ -146,7 +147,7 @@ class Irene:
         folder = stages.run(
             "neighbours",
             {},
-            lambda out: _save_neighbours(out, seen, combine.neighbours, self.config.include_self),
+            lambda out: _save_neighbours(out, *neighbours_of(self.config, seen, combine.neighbours)),
         )
         near = load_arrays(folder / "neighbours.safetensors")
 
@@ -237,6 +238,5 @@ def _save_embeddings(folder: Path, queries: Floats, items: Floats) -> None:
     np.save(folder / "items.npy", items)
 
 
-def _save_neighbours(folder: Path, items: Floats, k: int, include_self: bool) -> None:
-    rows, scores = neighbours_of(items, k, include_self)
+def _save_neighbours(folder: Path, rows: Rows, scores: Floats) -> None:
     save_arrays(folder / "neighbours.safetensors", {"rows": rows, "scores": scores})
