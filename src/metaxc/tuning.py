@@ -55,7 +55,7 @@ OWN = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 PRIOR_CLICKS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 NOVEL_SCALES = (0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5)
 NEAR_QUERIES = ((5, 0.1), (20, 0.05))
-RECALL_STRENGTHS = (0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
+RECALL_STRENGTHS = (0.2, 0.35, 0.5, 0.75)
 
 
 @dataclass(frozen=True)
