@@ -5,8 +5,8 @@ clicks. A batch is a set of *items* with a few of their queries each, so the cos
 not with the clicks. The items of a batch come in clusters of near neighbours, drawn anew each epoch, so
 its negatives are hard; every true pair of the batch counts as a positive, always.
 
-The classifiers are frozen. Training them too (`train_classifiers`) is there as an ablation: the paper's bound grows with
-what is trained, and says that novel items suffer. Where it was measured it made no difference (docs/results.md).
+The classifiers are frozen. Training them too (`train_classifiers`) is there as an ablation: the paper's bound grows
+with what is trained, and says that novel items suffer. Where it was measured it made no difference (docs/results.md).
 """
 
 from __future__ import annotations
