@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from metaxc.data import Dataset
 from metaxc.encoders import Encoder
 from metaxc.errors import MetaxcError
 from metaxc.index.topk import best_rows
+from metaxc.irene import training_clicks
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -61,6 +63,29 @@ class Dense:
     def scores(self, queries: Sequence[str]) -> Floats:
         found: Floats = self.encode_queries(queries) @ self.vectors.T
         return found
+
+
+class Seen(NamedTuple):
+    """What a baseline on an encoder learns from.
+
+    Args:
+        observed: (observed,) rows of the observed items that have a click.
+        clicks: (queries, observed).
+        queries: (queries, dim) the training queries that clicked one.
+        items: (items, dim) all items, by their texts.
+    """
+
+    observed: Rows
+    clicks: csr_array
+    queries: Floats
+    items: Floats
+
+
+def seen_by(encoder: Encoder, dataset: Dataset) -> Seen:
+    """The training clicks, with queries and items embedded."""
+    observed, query_rows, clicks = training_clicks(dataset)
+    queries = np.asarray(encoder.encode_queries(dataset.train.queries.texts)[query_rows])
+    return Seen(observed, clicks, queries, np.asarray(encoder.encode_items(dataset.items.texts)))
 
 
 def search_by(scorer: Scorer, items: int) -> Callable[[Sequence[str], int, Mask | None], Rows]:

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from torch import nn
 from tqdm import tqdm
 
-from metaxc.baselines.base import Dense
+from metaxc.baselines.base import Dense, seen_by
 from metaxc.baselines.choosing import HeldOut
 from metaxc.baselines.served import choose_own, served
 from metaxc.classifiers import Classifiers, ridge
@@ -31,7 +31,6 @@ from metaxc.encoders import Encoder
 from metaxc.encoders.adapter import clicked_pairs, one_click_each
 from metaxc.encoders.towers import contrastive_loss
 from metaxc.generators import Sum
-from metaxc.irene import training_clicks
 from metaxc.selectors import ClusterSelector, cluster
 
 Floats = NDArray[np.float32]
@@ -87,9 +86,7 @@ class DEXA:
 
     def fit_emmett(self, dataset: Dataset) -> Emmett:
         """The model; its meta-classifiers are embedding + cluster vector."""
-        observed, query_rows, clicks = training_clicks(dataset)
-        queries = np.asarray(self.encoder.encode_queries(dataset.train.queries.texts))[query_rows]
-        everything = self.encoder.encode_items(dataset.items.texts)
+        observed, clicks, queries, everything = seen_by(self.encoder, dataset)
         items = np.ascontiguousarray(everything[observed])
         calibration = None
         held = HeldOut.draw(queries, clicks, self.seed)

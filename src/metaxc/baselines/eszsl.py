@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metaxc.baselines.base import Dense, encode_once
+from metaxc.baselines.base import Dense, encode_once, seen_by
 from metaxc.baselines.choosing import HeldOut
 from metaxc.data import Dataset
 from metaxc.encoders import Encoder
-from metaxc.irene import training_clicks
 
 Floats = NDArray[np.float32]
 
@@ -87,9 +86,7 @@ class ESZSL:
         self.encoder, self.seed = encoder, seed
 
     def fit(self, dataset: Dataset) -> Dense:
-        observed, query_rows, clicks = training_clicks(dataset)
-        queries = np.asarray(self.encoder.encode_queries(dataset.train.queries.texts)[query_rows])
-        items = np.asarray(self.encoder.encode_items(dataset.items.texts))
+        observed, clicks, queries, items = seen_by(self.encoder, dataset)
         gamma, lam = choose_penalties(queries, items[observed], clicks, self.seed)
         v = Problem.of(queries, items[observed], clicks).solve_relative(gamma, lam)
         return Dense(encode_once(self.encoder, dataset), items @ v.T)

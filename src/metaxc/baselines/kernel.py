@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metaxc.baselines.base import Dense, encode_once
+from metaxc.baselines.base import Dense, encode_once, seen_by
 from metaxc.baselines.choosing import HeldOut
 from metaxc.classifiers import ridge
 from metaxc.classifiers.base import scaled_to_unit
 from metaxc.data import Dataset
 from metaxc.encoders import Encoder
 from metaxc.generators import Combine, gather
-from metaxc.irene import training_clicks
 from metaxc.selectors import NearestSelector
 
 Floats = NDArray[np.float32]
@@ -49,9 +48,7 @@ class NeighbourKernel:
         self.encoder, self.seed = encoder, seed
 
     def fit(self, dataset: Dataset) -> Dense:
-        observed, query_rows, clicks = training_clicks(dataset)
-        queries = np.asarray(self.encoder.encode_queries(dataset.train.queries.texts)[query_rows])
-        items = np.asarray(self.encoder.encode_items(dataset.items.texts))
+        observed, clicks, queries, items = seen_by(self.encoder, dataset)
         k, temperature = choose_kernel(queries, items[observed], clicks, self.seed)
         classifiers = ridge(queries, clicks).weights
         others = np.setdiff1d(np.arange(len(items)), observed)

@@ -17,14 +17,13 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metaxc.baselines.base import Dense, encode_once
+from metaxc.baselines.base import Dense, encode_once, seen_by
 from metaxc.baselines.choosing import HeldOut
 from metaxc.classifiers import Classifiers, ridge
 from metaxc.data import Dataset
 from metaxc.emmett import Calibration, Emmett
 from metaxc.encoders import Encoder
 from metaxc.generators import Combine
-from metaxc.irene import training_clicks
 from metaxc.tuning import OWN, PRIOR_CLICKS, quality
 
 Floats = NDArray[np.float32]
@@ -59,9 +58,7 @@ class NGAME:
 
     def fit_emmett(self, dataset: Dataset) -> Emmett:
         """The model; its meta-classifiers are the embeddings themselves."""
-        observed, query_rows, clicks = training_clicks(dataset)
-        queries = np.asarray(self.encoder.encode_queries(dataset.train.queries.texts))[query_rows]
-        everything = self.encoder.encode_items(dataset.items.texts)
+        observed, clicks, queries, everything = seen_by(self.encoder, dataset)
         items = np.ascontiguousarray(everything[observed])
         calibration = None
         held = HeldOut.draw(queries, clicks, self.seed)
