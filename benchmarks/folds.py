@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from metaxc import EmbeddingCache, Pretrained, read_folder
+from metaxc.data.clicks import training_clicks
 from metaxc.encoders import AdapterConfig, Encoder
 from metaxc.encoders.learning import Encoding, FixedEncoding, TowerEncoding
-from metaxc.irene import IreneConfig, training_clicks
+from metaxc.irene import IreneConfig
 from metaxc.irene.choosing import choose_constants
 
 CACHE = EmbeddingCache()

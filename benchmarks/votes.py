@@ -24,13 +24,13 @@ from scipy.sparse import csc_array, csr_array
 
 from metaxc import EmbeddingCache, Pretrained, __version__, read_folder, tuning
 from metaxc.classifiers import ridge
+from metaxc.data.clicks import training_clicks
 from metaxc.emmett import Calibration
 from metaxc.encoders import AdapterConfig
 from metaxc.encoders.learning import KeptEncoding, TowerEncoding
 from metaxc.errors import DataError
 from metaxc.generators import Combine, gather
 from metaxc.index.topk import top_k
-from metaxc.irene import training_clicks
 from metaxc.selectors import NearestSelector, Voters, max_votes
 from metaxc.selectors.revealed import FewClicks, gram
 from metaxc.tuning import CombineChoice, Judges, Quality, Trial

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from metaxc.data import Dataset, split
+from metaxc.data.clicks import training_clicks
 from metaxc.errors import DataError
 from metaxc.evaluation import evaluate, model_search
-from metaxc.irene import Irene, IreneConfig, training_clicks
+from metaxc.irene import Irene, IreneConfig
 from metaxc.memory import Recall
 
 

@@ -6,9 +6,10 @@ from scipy.sparse import csr_array
 
 from metaxc import tuning
 from metaxc.classifiers import Classifiers
+from metaxc.data.folds import Fold
 from metaxc.emmett import Calibration
 from metaxc.memory import QueryMemory
-from metaxc.tuning import Fold, Judges, Trial, choose_calibration, choose_combine, choose_recall, quality
+from metaxc.tuning import Judges, Trial, choose_calibration, choose_combine, choose_recall, quality
 
 
 def test_a_fold_hides_its_items_and_queries_from_training():

@@ -24,6 +24,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from metaxc.classifiers import Classifiers
+from metaxc.data.folds import FEWEST_QUERIES
 from metaxc.emmett import Calibration
 from metaxc.generators import Combine, gather
 from metaxc.index.topk import best_rows
@@ -34,15 +35,11 @@ Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-SHARE = 0.15
 MOST_QUERIES = 1_000
 """Held-out queries that judge in each fold."""
 
 MOST_SCORES = 50_000_000
 """Scores of judges × items held at once (200 MB); with millions of items there are fewer judges."""
-
-FEWEST_ITEMS, FEWEST_QUERIES = 10, 50
-"""Below this many pseudo-novel items, or queries that click one, the defaults are a better guess."""
 
 SLACK = 0.3
 """Points of quality; half the standard error of three folds of 1,000 judges."""
@@ -56,39 +53,6 @@ PRIOR_CLICKS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 NOVEL_SCALES = (0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5)
 NEAR_QUERIES = ((5, 0.1), (20, 0.05))
 RECALL_STRENGTHS = (0.2, 0.35, 0.5, 0.75)
-
-
-@dataclass(frozen=True)
-class Fold:
-    """Which observed items play novel and which queries play test.
-
-    Args:
-        pseudo_novel: (observed,) bool.
-        held: (queries,) bool.
-    """
-
-    pseudo_novel: Mask
-    held: Mask
-
-    def training(self, clicks: csr_array) -> tuple[Rows, csr_array]:
-        """Rows of the queries that remain to learn from, and their clicks on the remaining items."""
-        kept = csr_array(clicks[:, np.flatnonzero(~self.pseudo_novel)])
-        rows = np.flatnonzero((np.diff(kept.indptr) > 0) & ~self.held)
-        return rows, csr_array(kept[rows])
-
-    @staticmethod
-    def draw(clicks: csr_array, seed: int, share: float = SHARE) -> Fold | None:
-        """A random fold, or None where the data are too few to choose anything by."""
-        random = np.random.default_rng(seed)
-        queries, items = clicks.shape
-        pseudo_novel, held = np.zeros(items, dtype=bool), np.zeros(queries, dtype=bool)
-        pseudo_novel[random.permutation(items)[: int(share * items)]] = True
-        held[random.permutation(queries)[: int(share * queries)]] = True
-        judges = np.diff(csr_array(clicks[held][:, np.flatnonzero(pseudo_novel)]).indptr) > 0
-        if pseudo_novel.sum() < FEWEST_ITEMS or judges.sum() < FEWEST_QUERIES:
-            return None
-        fold = Fold(pseudo_novel, held)
-        return fold if fold.training(clicks)[1].shape[0] else None
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from scipy.sparse import csr_array
 
 from metaxc import Irene, IreneConfig, MetaxcError, evaluate
 from metaxc.baselines import BASELINES, Retrained, search_by
-from metaxc.baselines.base import Baseline, bench_package
+from metaxc.baselines.base import Baseline
 from metaxc.data import ClickLog, Dataset
+from metaxc.extras import needed
 
 CHANCE = 100 / 24
 """P@1 in percent of a guess: one novel item of 24 is right."""
@@ -98,7 +99,7 @@ def test_importing_the_registry_imports_no_heavy_package():
 
 def test_a_missing_package_says_how_to_install_it():
     with pytest.raises(MetaxcError, match=r"pip install 'metaxc\[bench\]'"):
-        bench_package("no_such_package.at_all")
+        needed("no_such_package.at_all", "bench")
 
 
 def test_a_search_answers_among_the_items_allowed_only(market, hashed):

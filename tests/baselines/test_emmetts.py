@@ -6,9 +6,9 @@ from metaxc.baselines.choosing import HeldOut
 from metaxc.baselines.dexa import DEXA, DexaConfig, cluster_vectors
 from metaxc.baselines.served import NGAME, choose_own, served
 from metaxc.classifiers import Classifiers, OneVsAllConfig, one_vs_all, ridge
+from metaxc.data.clicks import training_clicks
 from metaxc.emmett import Emmett
 from metaxc.evaluation import evaluate
-from metaxc.irene import training_clicks
 from metaxc.selectors import ClusterSelector
 
 GROUPS = 40

@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from metaxc.baselines.eszsl import DEFAULT_PENALTY, ESZSL, Problem, choose_penalties
-from metaxc.irene import training_clicks
+from metaxc.data.clicks import training_clicks
 
 
 @pytest.mark.parametrize(("gamma", "lam"), [(0.5, 2.0), (3.0, 0.1)])

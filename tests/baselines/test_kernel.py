@@ -6,7 +6,7 @@ import pytest
 from metaxc.baselines import NeighbourKernel
 from metaxc.baselines.kernel import from_neighbours
 from metaxc.classifiers import ridge
-from metaxc.irene import training_clicks
+from metaxc.data.clicks import training_clicks
 
 
 def test_a_novel_vector_is_the_weighted_mean_of_its_neighbours_classifiers():

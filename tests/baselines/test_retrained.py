@@ -7,8 +7,8 @@ from scipy.sparse import csr_array
 from metaxc import Irene, IreneConfig
 from metaxc.baselines import Retrained
 from metaxc.baselines.retrained import with_revealed
+from metaxc.data.clicks import training_clicks
 from metaxc.errors import DataError
-from metaxc.irene import training_clicks
 
 
 def revealed_clicks(dataset, items, most=None) -> csr_array:

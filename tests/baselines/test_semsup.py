@@ -5,7 +5,6 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from metaxc.baselines.negatives import hardest
 from metaxc.baselines.semsup import Hybrid, SemSupXC, batch_scores, rarity
 
 
@@ -68,10 +67,3 @@ def test_training_sees_the_scores_that_searching_uses(fitted, market, hashed):
 def test_rarity_is_one_for_what_was_never_seen_and_falls_with_frequency():
     found = rarity(csr_array(np.array([[1, 1, 0], [1, 0, 0]])), csr_array(np.array([[1, 0, 0]])))
     np.testing.assert_allclose(found, [0, np.log(2) / np.log(4), 1], atol=1e-6)
-
-
-def test_hardest_are_the_best_that_were_not_clicked():
-    scores = np.array([[5, 4, 3, 2], [1, 2, 3, 4]], np.float32)
-    clicks = csr_array(np.array([[1, 0, 1, 0], [1, 1, 1, 0]], np.float32))
-    found = hardest(lambda rows: scores[rows].copy(), np.array([1, 0]), clicks, 2)
-    np.testing.assert_array_equal(found, [[3, -1], [1, 3]])

@@ -3,7 +3,7 @@ import pytest
 
 from metaxc.classifiers import Classifiers, OneVsAllConfig, one_vs_all
 from metaxc.classifiers.base import clicks_per_item, scaled_to_unit
-from metaxc.irene import training_clicks
+from metaxc.data.clicks import training_clicks
 
 
 def observed_part(world):

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from metaxc.data import split
+from metaxc.data.clicks import training_clicks
 from metaxc.encoders import EmbeddingCache, Pretrained, learning
 from metaxc.encoders.adapter import AdapterConfig
 from metaxc.encoders.learning import KeptEncoding, TowerEncoding
-from metaxc.irene import Irene, IreneConfig, training_clicks
+from metaxc.irene import Irene, IreneConfig
 
 CONFIG = IreneConfig(encoder="static", adapter=AdapterConfig(epochs=2, batch=32))
 

@@ -3,9 +3,11 @@ import torch
 from scipy.sparse import csr_array
 from torch.nn import functional
 
-from metaxc.encoders.adapter import AdapterConfig, clicked_pairs, embed_with, one_click_each, train_towers
+from metaxc.data.clicks import clicked_pairs, one_click_each
+from metaxc.encoders.adapter import AdapterConfig, embed_with, train_towers
 from metaxc.encoders.tokens import TokenBags
-from metaxc.encoders.towers import Tower, TwoTowers, contrastive_loss
+from metaxc.encoders.towers import Tower, TwoTowers
+from metaxc.encoders.training.losses import contrastive_loss
 
 
 def test_an_untrained_tower_is_the_frozen_encoder():

@@ -8,6 +8,7 @@ import torch
 from scipy.sparse import csr_array
 from torch.nn import functional
 
+from metaxc.encoders.training.batches import clustered_order
 from metaxc.errors import ModelError
 from metaxc.generators import (
     Combine,
@@ -21,7 +22,7 @@ from metaxc.generators import (
     save_generator,
     train_generator,
 )
-from metaxc.generators.training import clustered_order, weighted_cross_entropy
+from metaxc.generators.training import weighted_cross_entropy
 
 DIM, K = 8, 3
 ALL = {

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -18,10 +17,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from metaxc.data import Dataset
+from metaxc.data.clicks import training_clicks
 from metaxc.encoders import Encoder
-from metaxc.errors import MetaxcError
 from metaxc.index.topk import best_rows
-from metaxc.irene import training_clicks
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -123,16 +121,3 @@ def encode_once(encoder: Encoder, dataset: Dataset) -> Callable[[Sequence[str]],
         return np.asarray(embedded[0][[row_of[text] for text in queries]], dtype=np.float32)
 
     return encode
-
-
-def bench_package(module: str) -> Any:
-    """A module that only comparisons need; where it is missing the error has the install line."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise MetaxcError(
-            f"The package {module.split('.')[0]} is not installed",
-            got=str(error),
-            expected="the packages that baselines need",
-            fix="pip install 'metaxc[bench]'",
-        ) from error

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
-from metaxc.baselines.base import bench_package
 from metaxc.data import Dataset
+from metaxc.extras import needed
 
 Floats = NDArray[np.float32]
 
@@ -55,14 +55,14 @@ class BM25:
     name: ClassVar[str] = "BM25"
 
     def fit(self, dataset: Dataset) -> FittedBM25:
-        index = bench_package("bm25s").BM25()
+        index = needed("bm25s", "bench").BM25()
         index.index(tokens(dataset.items.texts), show_progress=False)
         return FittedBM25(index, len(dataset.items))
 
 
 def tokens(texts: Sequence[str]) -> list[list[str]]:
     """The texts' terms by bm25s's own tokenizer."""
-    found: list[list[str]] = bench_package("bm25s").tokenize(
+    found: list[list[str]] = needed("bm25s", "bench").tokenize(
         list(texts), return_ids=False, show_progress=False
     )
     return found

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metaxc.tuning import Fold, Judges, quality
+from metaxc.data.folds import Fold
+from metaxc.tuning import Judges, quality
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]

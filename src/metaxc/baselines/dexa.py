@@ -26,10 +26,10 @@ from metaxc.baselines.choosing import HeldOut
 from metaxc.baselines.served import choose_own, served
 from metaxc.classifiers import Classifiers, ridge
 from metaxc.data import Dataset
+from metaxc.data.clicks import clicked_pairs, one_click_each
 from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder
-from metaxc.encoders.adapter import clicked_pairs, one_click_each
-from metaxc.encoders.towers import contrastive_loss
+from metaxc.encoders.training.losses import contrastive_loss
 from metaxc.generators import Sum
 from metaxc.selectors import ClusterSelector, cluster
 
@@ -150,7 +150,7 @@ def cluster_vectors(
                 torch.from_numpy(queries[query_rows]),
                 torch.from_numpy(items[item_rows]) + vectors[torch.from_numpy(assigned[item_rows])],
                 log_scale.exp(),
-                clicked_pairs(clicks, query_rows, item_rows),
+                torch.from_numpy(clicked_pairs(clicks, query_rows, item_rows)),
                 popularity[item_rows],
             )
             optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - step / steps)

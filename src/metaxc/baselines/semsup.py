@@ -34,13 +34,12 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from metaxc.baselines.base import encode_once
-from metaxc.baselines.negatives import hardest
 from metaxc.baselines.terms import Terms
 from metaxc.data import Dataset
+from metaxc.data.clicks import clicked_pairs, one_click_each, training_clicks
 from metaxc.encoders import Encoder
-from metaxc.encoders.adapter import clicked_pairs, one_click_each
 from metaxc.encoders.tokens import BagTokenizer, TokenBags
-from metaxc.irene import training_clicks
+from metaxc.encoders.training.negatives import hardest
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -276,7 +275,7 @@ def train(
             torch.from_numpy(in_query[rows][:, tokens].toarray()),
             torch.from_numpy(in_item[columns][:, tokens].toarray()),
         )
-        clicked = clicked_pairs(clicks, rows, columns)
+        clicked = torch.from_numpy(clicked_pairs(clicks, rows, columns))
         target = torch.arange(len(rows))
         clicked[target, target] = False
         logits = (logits - popularity[columns]).masked_fill(clicked, float("-inf"))
@@ -307,7 +306,7 @@ def _tfidf_negatives(dataset: Dataset, observed: Rows, query_rows: Rows, clicks:
     terms = Terms(dataset)
     items = terms([dataset.items.texts[row] for row in observed]).T
     queries = terms([dataset.train.queries.texts[row] for row in query_rows])
-    return hardest(lambda rows: (queries[rows] @ items).toarray(), np.arange(len(query_rows)), clicks, HARD)
+    return hardest(lambda rows: (queries[rows] @ items).toarray(), clicks, HARD)
 
 
 def _products(left: Floats, rows: Rows, right: Floats, columns: NDArray[np.integer]) -> Floats:

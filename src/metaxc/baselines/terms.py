@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metaxc.baselines.base import bench_package
 from metaxc.data import Dataset
+from metaxc.data.clicks import training_clicks
 from metaxc.errors import DataError
-from metaxc.irene import training_clicks
+from metaxc.extras import needed
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -30,7 +30,7 @@ class Terms:
 
     def __init__(self, dataset: Dataset):
         observed, query_rows, _ = training_clicks(dataset)
-        vectorizer = bench_package("sklearn.feature_extraction.text").TfidfVectorizer(dtype=np.float32)
+        vectorizer = needed("sklearn.feature_extraction.text", "bench").TfidfVectorizer(dtype=np.float32)
         texts = [dataset.train.queries.texts[row] for row in query_rows]
         texts += [dataset.items.texts[row] for row in observed]
         try:

@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, diags_array
 
-from metaxc.baselines.base import bench_package
-from metaxc.baselines.negatives import hardest
 from metaxc.baselines.terms import Terms
 from metaxc.data import Dataset
-from metaxc.irene import training_clicks
+from metaxc.data.clicks import training_clicks
+from metaxc.encoders.training.negatives import hardest
+from metaxc.extras import needed
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -89,7 +89,7 @@ class ZestXML:
         rows, columns, clicked = training_pairs(queries, seen, clicks, first, self.seed)
         pairs = TermPairs(first)
         features = pairs.features(queries, seen, rows, columns)
-        model = bench_package("sklearn.linear_model").LogisticRegression(
+        model = needed("sklearn.linear_model", "bench").LogisticRegression(
             C=INVERSE_PENALTY, solver="liblinear", random_state=self.seed
         )
         return FittedZestXML(terms, pairs.weights(model.fit(features, clicked).coef_[0]), items)
@@ -123,7 +123,7 @@ def training_pairs(
     products = queries.nnz / queries.shape[0] * max(items.nnz / items.shape[0], 1.0) * per_query
     rows = np.sort(rows[: max(1, int(MOST_PRODUCTS / products))])
     part = csr_array(clicks[rows])
-    hard = hardest(lambda some: _scores(queries[some], weights, items), rows, clicks, HARD)
+    hard = hardest(lambda some: _scores(queries[rows[some]], weights, items), csr_array(clicks[rows]), HARD)
     drawn = np.concatenate([hard, random.integers(clicks.shape[1], size=(len(rows), RANDOM))], axis=1)
     drawn_row = np.repeat(np.arange(len(rows)), drawn.shape[1])[drawn.ravel() >= 0]
     drawn_item = drawn.ravel()[drawn.ravel() >= 0]

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from metaxc.cli import bench, data, evaluate, explain, report, represent, search, train
+from metaxc.cli import bench, data, encoder, evaluate, explain, report, represent, search, train
 from metaxc.errors import MetaxcError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data.app, name="data")
+app.add_typer(encoder.app, name="encoder")
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("represent")(represent.represent)

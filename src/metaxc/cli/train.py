@@ -12,6 +12,8 @@ import typer
 from metaxc.cli.shared import Cache, Data, Json, Seed, Threads, print_json, say, set_threads, with_split
 from metaxc.errors import ConfigError, MetaxcError
 
+KINDS = ("adapted", "static", "pretrained", "vectors")
+
 
 def train(
     data: Data,
@@ -25,9 +27,13 @@ def train(
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="adapted, static, pretrained; or vectors (from DATA's vectors.*.npy).  [of the size]"
+            help="adapted, static, pretrained; vectors (from DATA's vectors.*.npy); or the folder of a trained "
+            "encoder (metaxc encoder train, or any sentence-transformers folder).  [of the size]"
         ),
     ] = None,
+    adapter: Annotated[
+        bool, typer.Option(help="Put the click-trained adapter on top of an encoder given as a folder.")
+    ] = True,
     base: Annotated[
         str | None, typer.Option(help="Pretrained weights: a sentence-transformers folder.")
     ] = None,
@@ -73,6 +79,18 @@ def train(
 
     set_threads(threads)
     started = time.perf_counter()
+    if encoder is not None and encoder not in KINDS:
+        if base is not None:
+            raise ConfigError(
+                "Two base encoders", got=f"--encoder {encoder} and --base {base}", expected="one of the two"
+            )
+        if not Path(encoder).is_dir():
+            raise ConfigError(
+                "Unknown encoder",
+                got=encoder,
+                expected=f"{', '.join(KINDS)}, or a sentence-transformers folder",
+            )
+        base, encoder = encoder, "adapted" if adapter else "pretrained"
     given_by_hand = {
         "encoder": "pretrained" if encoder == "vectors" else encoder,
         "folds": folds,

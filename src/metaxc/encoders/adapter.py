@@ -7,14 +7,15 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_array
-from torch import Tensor
-from tqdm import tqdm
 
 from metaxc.encoders.tokens import TokenBags
-from metaxc.encoders.towers import Tower, TwoTowers, contrastive_loss
+from metaxc.encoders.towers import Tower, TwoTowers
+from metaxc.encoders.training.batches import Batches, ClusteredBatches, RandomBatches
+from metaxc.encoders.training.negatives import IndexNegatives
+from metaxc.encoders.training.sides import TowerSides
+from metaxc.encoders.training.trainer import TrainingConfig, embed_all, train
 
 Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 EMBED_BLOCK = 4_096
 
@@ -33,6 +34,10 @@ class AdapterConfig(BaseModel):
     )
     scale: float = Field(12.0, gt=0, description="of the logits at the start; learnt")
     token_dropout: float = Field(0.1, ge=0, lt=1, description="share of tokens left out while training")
+    clustered: bool = Field(False, description="near queries share a batch, as in NGAME")
+    mined: bool = Field(
+        False, description="hard negatives from an index refreshed while training, as in ANCE"
+    )
 
 
 def train_towers(
@@ -60,51 +65,23 @@ def train_towers(
         seed: Of the order, the choice among a query's clicks, and the dropout.
         label: What the progress bar says.
     """
-    random = np.random.default_rng(seed)
-    generator = torch.Generator().manual_seed(seed)
-    counts = np.bincount(clicks.indices, minlength=clicks.shape[1])
-    popularity = config.popularity * torch.from_numpy(np.log(np.maximum(counts, 1)).astype(np.float32))
-    batch = min(config.batch, clicks.shape[0])
-    steps_per_epoch = max(1, clicks.shape[0] // batch)
-    steps = min(steps_per_epoch * config.epochs, config.most_steps)
-    tables = [towers.query.table, towers.item.table]
-    rest = [p for p in towers.parameters() if all(p is not table for table in tables)]
-    optimizers = [
-        torch.optim.SparseAdam(tables, lr=config.learning_rate),
-        torch.optim.Adam(rest, lr=config.learning_rate),
-    ]
-
-    def embed(tower: Tower, base: Floats | None, bags: TokenBags, rows: Rows) -> Tensor:
-        x = None if base is None else torch.from_numpy(base[rows])
-        tokens, offsets = bags.batch(rows)
-        kept = (torch.rand(len(tokens), generator=generator) >= config.token_dropout).float()
-        embedded: Tensor = tower(x, tokens, offsets, kept)
-        return embedded
-
-    towers.train()
-    with tqdm(total=steps, desc=label, unit="step", disable=None, leave=False) as bar:
-        for step in range(steps):
-            if step % steps_per_epoch == 0:
-                order = random.permutation(clicks.shape[0])
-            place = (step % steps_per_epoch) * batch
-            query_rows = order[place : place + batch]
-            item_rows = one_click_each(clicks, query_rows, random)
-            loss = contrastive_loss(
-                embed(towers.query, queries, query_bags, query_rows),
-                embed(towers.item, items, item_bags, item_rows),
-                towers.log_scale.exp(),
-                clicked_pairs(clicks, query_rows, item_rows),
-                popularity[item_rows],
-            )
-            for optimizer in optimizers:
-                optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - step / steps)
-                optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            for optimizer in optimizers:
-                optimizer.step()
-            towers.losses.append(loss.item())
-            bar.update()
-    return towers.eval()
+    sides = TowerSides(towers, queries, items, query_bags, item_bags, config.token_dropout)
+    number = clicks.shape[0]
+    per_epoch = max(1, number // min(config.batch, number))
+    steps = min(per_epoch * config.epochs, config.most_steps)
+    batches: Batches = RandomBatches(number, config.batch, seed)
+    if config.clustered:
+        batches = ClusteredBatches(
+            embed_all(sides, "query", number), config.batch, steps, refresh=max(1, steps // 10), seed=seed
+        )
+    negatives = None
+    if config.mined:
+        negatives = IndexNegatives(
+            embed_all(sides, "item", clicks.shape[1]), clicks, refresh=max(1, steps // 10), seed=seed
+        )
+    how = TrainingConfig(steps=steps, learning_rate=config.learning_rate, popularity=config.popularity)
+    towers.losses += train(sides, clicks, batches, how, negatives=negatives, seed=seed, label=label).losses
+    return towers
 
 
 def embed_with(tower: Tower, base: Floats | None, bags: TokenBags) -> Floats:
@@ -116,22 +93,3 @@ def embed_with(tower: Tower, base: Floats | None, bags: TokenBags) -> Floats:
             x = None if base is None else torch.from_numpy(np.array(base[rows]))
             out[rows] = tower(x, *bags.batch(rows)).numpy()
     return out
-
-
-def one_click_each(clicks: csr_array, rows: Rows, random: np.random.Generator) -> Rows:
-    """One clicked item of each query at `rows`, at random."""
-    starts, ends = clicks.indptr[rows], clicks.indptr[rows + 1]
-    places = starts + (random.random(len(rows)) * (ends - starts)).astype(np.int64)
-    return clicks.indices[places].astype(np.int64)
-
-
-def clicked_pairs(clicks: csr_array, query_rows: Rows, item_rows: Rows) -> Tensor:
-    """(queries, items) bool: which query of a batch clicked which item of it."""
-    distinct, column_of = np.unique(item_rows, return_inverse=True)
-    part = clicks[query_rows]
-    column = np.searchsorted(distinct, part.indices).clip(max=len(distinct) - 1)
-    hit = distinct[column] == part.indices
-    row = np.repeat(np.arange(len(query_rows)), np.diff(part.indptr))
-    mask = np.zeros((len(query_rows), len(distinct)), dtype=bool)
-    mask[row[hit], column[hit]] = True
-    return torch.from_numpy(mask[:, column_of])

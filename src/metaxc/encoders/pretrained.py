@@ -125,6 +125,9 @@ class Pretrained:
 
     @cached_property
     def _model(self) -> Any:
+        return self._load()
+
+    def _load(self) -> Any:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         from transformers.utils import logging as transformers_logging
 
@@ -132,6 +135,10 @@ class Pretrained:
         from sentence_transformers import SentenceTransformer
 
         return SentenceTransformer(str(self.folder), device="cpu", trust_remote_code=False)
+
+    def sentence_transformer(self) -> Any:
+        """A fresh `SentenceTransformer` of these weights, to train."""
+        return self._load()
 
     def token_table(self) -> Floats | None:
         """(vocabulary, dim) float32, the transformer's input word embeddings, where they can be read."""

@@ -74,26 +74,3 @@ class TwoTowers(nn.Module):
         self.query = Tower(vocabulary, dim, base)
         self.item = Tower(vocabulary, dim, base)
         self.log_scale = nn.Parameter(torch.tensor(scale).log())
-
-
-def contrastive_loss(
-    queries: Tensor, items: Tensor, scale: Tensor, also_clicked: Tensor, popularity: Tensor | None = None
-) -> Tensor:
-    """In-batch softmax in both directions, each pair against true negatives only.
-
-    Args:
-        queries: (n, dim), row i clicked
-        items: (n, dim), row i.
-        scale: What the inner products are multiplied by.
-        also_clicked: (n, n) bool, True where query i clicked item j: left out as a negative, and the
-            diagonal put back as the one positive.
-        popularity: (n,) taken off each item's logit when items compete for a query, None for nothing. Popular
-            items stand in more batches and so are negatives more often; without this they are learnt to be
-            unlikely, though they are what is clicked most.
-    """
-    logits = scale * (queries @ items.T)
-    diagonal = torch.eye(len(queries), dtype=torch.bool)
-    logits = logits.masked_fill(also_clicked & ~diagonal, float("-inf"))
-    target = torch.arange(len(queries))
-    among_items = logits if popularity is None else logits - popularity
-    return (functional.cross_entropy(among_items, target) + functional.cross_entropy(logits.T, target)) / 2

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm
 
-from metaxc.encoders.adapter import clicked_pairs, one_click_each
+from metaxc.data.clicks import clicked_pairs, one_click_each
+from metaxc.encoders.training.batches import clustered_order
 from metaxc.generators.base import TorchGenerator
 
 Floats = NDArray[np.float32]
@@ -110,7 +111,7 @@ def train_generator(
             )
             logits = log_scale.exp() * (torch.from_numpy(np.array(queries[query_rows])) @ made.T) + bias
             loss = weighted_cross_entropy(
-                logits, clicked_pairs(clicks, query_rows, rows), config.positive_weight
+                logits, torch.from_numpy(clicked_pairs(clicks, query_rows, rows)), config.positive_weight
             )
             optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - step / steps)
             optimizer.zero_grad()
@@ -140,20 +141,3 @@ def weighted_cross_entropy(logits: Tensor, clicked: Tensor, positive_weight: flo
         logits, clicked.float(), pos_weight=weight, reduction="sum"
     )
     return total / len(logits)
-
-
-def clustered_order(embeddings: Floats, size: int, random: np.random.Generator) -> Rows:
-    """(n,) a permutation in which near neighbours stand together in groups of about `size`, the groups in
-    random order: halved by random directions until the groups are small, a fresh draw each call."""
-    groups = [np.arange(len(embeddings))]
-    while max(len(group) for group in groups) > size:
-        halves: list[Rows] = []
-        for group in groups:
-            if len(group) <= size:
-                halves.append(group)
-                continue
-            first, second = embeddings[random.choice(group, 2, replace=False)]
-            order = group[np.argsort(embeddings[group] @ (first - second), kind="stable")]
-            halves += [order[: len(order) // 2], order[len(order) // 2 :]]
-        groups = halves
-    return np.concatenate([groups[i] for i in random.permutation(len(groups))])

@@ -1,7 +1,6 @@
 """The algorithm: an Emmett trained from a click log (`recipe`)."""
 
-from metaxc.irene.clicks import training_clicks
 from metaxc.irene.config import SIZES, IreneConfig
 from metaxc.irene.recipe import Irene
 
-__all__ = ["SIZES", "Irene", "IreneConfig", "training_clicks"]
+__all__ = ["SIZES", "Irene", "IreneConfig"]

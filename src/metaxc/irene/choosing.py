@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from metaxc.data.folds import Fold
 from metaxc.emmett import Calibration
 from metaxc.encoders.learning import Encoding
 from metaxc.generators import gather
@@ -20,7 +22,6 @@ from metaxc.tuning import (
     DEFAULT_COMBINE,
     NEIGHBOURS,
     CombineChoice,
-    Fold,
     Judges,
     Trial,
     choose_calibration,
@@ -34,9 +35,15 @@ Rows = NDArray[np.int64]
 
 
 def choose_constants(
-    config: IreneConfig, encoding: Encoding, observed: Rows, query_rows: Rows, clicks: csr_array
+    config: IreneConfig,
+    encoding: Encoding,
+    observed: Rows,
+    query_rows: Rows,
+    clicks: csr_array,
+    folds: Sequence[Fold | None],
 ) -> dict[str, Any]:
-    """The constants, and how well they do on the pseudo-novel items they were chosen on."""
+    """The constants, and how well they do on the pseudo-novel items of `folds`, on which they are chosen; a fold of
+    None is one that the data are too few for."""
     combines = config.generator in (
         "combine",
         "transformer",
@@ -47,7 +54,6 @@ def choose_constants(
         DEFAULT_COMBINE.temperature,
         DEFAULT_COMBINE.neighbour_prior if combines else 0.0,
     )
-    folds = [Fold.draw(clicks, config.seed + number) for number in range(config.folds)]
     if not folds or any(fold is None for fold in folds):
         why = "too few data to choose by" if folds else "not asked for"
         return _constants(combine, Calibration(), None, {"skipped": why})

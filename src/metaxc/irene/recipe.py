@@ -22,17 +22,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from metaxc.artifacts import Stages, digest_of, load_arrays, load_json, save_arrays, save_json
 from metaxc.classifiers import Classifiers
 from metaxc.data import Dataset
+from metaxc.data.clicks import training_clicks
+from metaxc.data.folds import Fold
 from metaxc.emmett import Calibration, Emmett
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
 from metaxc.encoders.adapted import Adapted
 from metaxc.encoders.learning import Encoding, FixedEncoding, KeptEncoding, TowerEncoding
+from metaxc.encoders.training.record import EncoderRecord, known_fold
 from metaxc.generators import GeneratorTraining, load_generator, save_generator
 from metaxc.irene.choosing import choose_constants, in_words
-from metaxc.irene.clicks import training_clicks
 from metaxc.irene.config import IreneConfig
 from metaxc.irene.parts import classifiers_of, generator_of, has_bank, informing_of, memory_of, neighbours_of
 from metaxc.memory import Recall
@@ -118,7 +121,15 @@ class Irene:
             "tune",
             {"inputs": inputs},
             lambda out: save_json(
-                out / "constants.json", choose_constants(self.config, encoding, observed, query_rows, clicks)
+                out / "constants.json",
+                choose_constants(
+                    self.config,
+                    encoding,
+                    observed,
+                    query_rows,
+                    clicks,
+                    self._folds(dataset, observed, query_rows, clicks, stages.report),
+                ),
             ),
         )
         chosen = load_json(folder / "constants.json")
@@ -195,6 +206,30 @@ class Irene:
         model.take_vectors(load_arrays(folder / "index.safetensors")["vectors"])
         self.seconds = stages.seconds
         return model
+
+    def _folds(
+        self,
+        dataset: Dataset,
+        observed: Rows,
+        query_rows: Rows,
+        clicks: csr_array,
+        report: Callable[[str], None],
+    ) -> list[Fold | None]:
+        """What constants are chosen on. A base that has learnt from clicks knows the items it has seen: only those
+        held out of its training can play novel."""
+        record = None if self.encoder is not None else EncoderRecord.of(Pretrained(self.config.base).folder)
+        if record is None or not record.learnt_from_clicks or not self.config.folds:
+            return [Fold.draw(clicks, self.config.seed + number) for number in range(self.config.folds)]
+        known = known_fold(record, dataset, observed, query_rows, clicks)
+        report(
+            "the base encoder has learnt from clicks: constants are "
+            + (
+                "the defaults, for it held too few items out"
+                if known is None
+                else "chosen on items it held out"
+            )
+        )
+        return [known]
 
     def inputs(self, dataset: Dataset) -> str:
         """SHA-256 of all that decides what is trained: same inputs, same model."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from metaxc.data.clicks import training_clicks
 from metaxc.encoders import Pretrained
 from metaxc.errors import ConfigError
 from metaxc.evaluation.bench.context import Context
@@ -15,7 +16,6 @@ from metaxc.evaluation.bench.makers import DEFAULT, kept_model, recipe, recipe_o
 from metaxc.evaluation.bench.rows import Outcome, Row, Table
 from metaxc.evaluation.protocol import evaluate
 from metaxc.evaluation.searches import model_search
-from metaxc.irene import training_clicks
 from metaxc.selectors import Selector
 
 QUERY, INFORMING, COUNT, GENERATOR, TRAINING, SELECTOR = (

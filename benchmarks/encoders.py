@@ -1,0 +1,199 @@
+"""Encoders with and without IRENE on top, within one budget of CPU time.
+
+    python benchmarks/encoders.py DATA... --work FOLDER --out benchmarks/results/encoders
+    python benchmarks/encoders.py --table --out benchmarks/results/encoders
+
+For each data set and encoder: the encoder alone (dense retrieval) and with IRENE on it, zero-shot and generalized, on
+test. DPR, ANCE, NGAME and MACLR fine-tune the transformer for as many steps as `--budget` CPU seconds allow (by tokens
+per second; what they took is in the row). What was trained is kept in `--work` and found again; a row that stands in
+the result file with the same settings is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from metaxc import Dataset, Irene, IreneConfig, read_folder
+from metaxc.artifacts import digest_of
+from metaxc.data.clicks import training_clicks
+from metaxc.encoders import EmbeddingCache, Encoder, Pretrained
+from metaxc.encoders.tokens import BagTokenizer
+from metaxc.encoders.training.recipes import EncoderTraining, train_encoder
+from metaxc.evaluation.protocol import evaluate
+from metaxc.evaluation.searches import encoder_search, model_search
+
+TOKENS_PER_SECOND = 900
+"""Of training, six layers of 384 in bfloat16, on one busy core."""
+
+MAX_TOKENS = 64
+SAMPLE = 2_000
+TRAINED = {
+    "dpr": {"recipe": "dpr"},
+    "ance": {"recipe": "ance", "refreshes": 2},
+    "ngame": {"recipe": "ngame"},
+    "maclr": {"recipe": "maclr"},
+    "maclr + dpr": {"recipe": "maclr", "finetune": True},
+}
+ROWS = ("pretrained", "static", "adapted", *TRAINED, "dpr + adapter")
+
+
+def training_of(name: str, dataset: Dataset, budget: float, batch: int) -> EncoderTraining:
+    """The recipe with as many steps as the budget allows."""
+    tokenizer = BagTokenizer(Pretrained().tokenizer_file, MAX_TOKENS, special_tokens=True)
+    random = np.random.default_rng(0)
+
+    def mean_tokens(texts: list[str]) -> float:
+        some = random.choice(len(texts), min(SAMPLE, len(texts)), replace=False)
+        return float(np.diff(tokenizer([texts[row] for row in some]).starts).mean())
+
+    query = mean_tokens(list(dataset.train.queries.texts))
+    item = mean_tokens(list(dataset.items.texts))
+    pair = query + (2 if name == "ance" else 1) * item
+    steps = max(20, int(budget * TOKENS_PER_SECOND / (pair * batch)))
+    return EncoderTraining(batch=batch, max_tokens=MAX_TOKENS, steps=steps, **TRAINED[name])
+
+
+def trained(name: str, dataset: Dataset, options: argparse.Namespace) -> tuple[Path, dict]:
+    """The folder of a trained encoder, made now or found, and what it cost."""
+    config = training_of(name, dataset, options.budget, options.batch)
+    place = options.work / dataset.name / f"{config.recipe}-{digest_of([config.model_dump()])[:12]}"
+    cost = place.with_suffix(".json")
+    if not (place.is_dir() and cost.exists()):
+        started, wall = time.process_time(), time.perf_counter()
+        cache = EmbeddingCache(options.cache)
+        record = train_encoder(
+            dataset, config, place, cache=cache, report=lambda line: print("  " + line, flush=True)
+        )
+        facts = {
+            "steps": config.steps,
+            "pairs": config.steps * config.batch,
+            "cpu_seconds": round(time.process_time() - started, 1),
+            "seconds": round(time.perf_counter() - wall, 1),
+            "judged": record.judged,
+        }
+        cost.write_text(json.dumps(facts) + "\n")
+    return place, json.loads(cost.read_text())
+
+
+def figures(found: object) -> dict:
+    """P@1 and R@10 of both settings, percent."""
+    return {
+        setting: {name: round(getattr(found, setting)[name], 2) for name in ("P@1", "R@10")}
+        for setting in ("zero_shot", "generalized")
+    }
+
+
+def run(name: str, folder: Path, options: argparse.Namespace) -> dict:
+    """One row."""
+    dataset = read_folder(folder)
+    cache, cost, base = EmbeddingCache(options.cache), {}, None
+    on = name.removesuffix(" + adapter")
+    if on in TRAINED:
+        base, cost = trained(on, dataset, options)
+    kind = name if name in ("pretrained", "static", "adapted") else "pretrained"
+    if name.endswith(" + adapter"):
+        kind = "adapted"
+    config = IreneConfig(encoder=kind, **({"base": str(base)} if base else {}))
+    started = time.process_time()
+    model = Irene(config, cache=cache).fit(dataset, report=lambda line: print("  " + line, flush=True))
+    learning = time.process_time() - started
+    encoder: Encoder = model.encoder
+    return {
+        "row": name,
+        "data": dataset.name,
+        "budget": options.budget,
+        "training": cost,
+        "irene_cpu_seconds": round(learning, 1),
+        "alone": figures(evaluate(encoder_search(encoder, dataset), dataset)),
+        "irene": figures(evaluate(model_search(model, dataset), dataset)),
+        "constants": model.about["constants"],
+        "pseudo_novel": model.about["pseudo_novel"],
+        "clicks": int(training_clicks(dataset)[2].nnz),
+        "threads": torch.get_num_threads(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+    }
+
+
+def why_not(row: dict) -> str:
+    """What a row says where IRENE does not improve R@10."""
+    worse = [s for s in ("zero_shot", "generalized") if row["irene"][s]["R@10"] <= row["alone"][s]["R@10"]]
+    if not worse:
+        return ""
+    strength = row["constants"]["strength"]
+    if "zero_shot" in worse and strength == 0:
+        return "neighbours were given no weight: they did not help on pseudo-novel items"
+    return "no gain in " + " and ".join(s.replace("_", "-") for s in worse)
+
+
+def table(out: Path) -> str:
+    """All rows as Markdown."""
+    lines = []
+    for file in sorted(out.glob("*.json")):
+        rows = {row["row"]: row for row in json.loads(file.read_text())}
+        lines += [
+            f"\n**{file.stem}**\n",
+            "| encoder | CPU s to train | zero-shot alone | + IRENE | generalized alone | + IRENE | |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for name in [name for name in ROWS if name in rows]:
+            row = rows[name]
+            cells = [
+                f"{row[how][s]['P@1']:.1f} / {row[how][s]['R@10']:.1f}"
+                for s in ("zero_shot", "generalized")
+                for how in ("alone", "irene")
+            ]
+            spent = row["training"].get("cpu_seconds", "")
+            lines.append(f"| {name} | {spent} | {' | '.join(cells)} | {why_not(row)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "data", nargs="*", type=Path, help="data set folders with a test part and a novel.txt"
+    )
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/encoders"))
+    parser.add_argument("--work", type=Path, help="folder for trained encoders")
+    parser.add_argument("--cache", type=Path, help="folder for embeddings")
+    parser.add_argument("--budget", type=float, default=300.0, help="CPU seconds to fine-tune a transformer")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=ROWS)
+    parser.add_argument("--only-train", action="store_true", help="train the encoders and stop")
+    parser.add_argument("--table", action="store_true", help="print the result files as Markdown")
+    options = parser.parse_args()
+    if options.table:
+        print(table(options.out))
+        return
+    torch.set_num_threads(options.threads)
+    for folder in options.data:
+        for name in options.rows:
+            on = name.removesuffix(" + adapter")
+            if options.only_train:
+                if on in TRAINED:
+                    print(folder.name, name, trained(on, read_folder(folder), options)[1], flush=True)
+                continue
+            file = options.out / f"{folder.name}.json"
+            known = json.loads(file.read_text()) if file.exists() else []
+            if any(row["row"] == name and row["budget"] == options.budget for row in known):
+                continue
+            row = run(name, folder, options)
+            print(folder.name, name, row["alone"], row["irene"], flush=True)
+            known = [row for row in known if row["row"] != name] + [row]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(known, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Whole recipes on a tiny transformer: what they write, what they hold out, and that a kill costs nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from metaxc.artifacts import load_arrays
+from metaxc.data import write_folder
+from metaxc.data.clicks import training_clicks
+from metaxc.encoders import Pretrained
+from metaxc.encoders.training.recipes import EncoderTraining, train_encoder
+from metaxc.encoders.training.record import EncoderRecord, known_fold
+from metaxc.errors import ModelError
+from metaxc.irene import Irene, IreneConfig
+
+QUICK = {"steps": 8, "batch": 16, "learning_rate": 1e-3, "holdout": 0.5}
+
+
+@pytest.fixture(scope="module")
+def dataset(shop):
+    return shop.with_novel([name for name in shop.items.ids if name.endswith("-wild")])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "more"),
+    [
+        ("dpr", {}),
+        ("dpr", {"bm25": True}),
+        ("ance", {}),
+        ("ngame", {}),
+        ("maclr", {}),
+        ("maclr", {"finetune": True}),
+    ],
+)
+def test_every_recipe_writes_a_folder_that_sentence_transformers_loads(recipe, more, dataset, tiny, tmp_path):
+    config = EncoderTraining(recipe=recipe, **QUICK, **more)
+    record = train_encoder(dataset, config, tmp_path / "encoder", base=tiny)
+    model = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
+    texts = ["small cat", "wild goose", "sweet pear"]
+    encoder = Pretrained(tmp_path / "encoder")
+    expected = model.encode(texts, normalize_embeddings=True)
+    np.testing.assert_allclose(encoder.encode_items(texts), expected, atol=1e-5)
+    assert not np.allclose(expected, Pretrained(tiny).encode_items(texts), atol=1e-3)
+    assert encoder.fingerprint != Pretrained(tiny).fingerprint
+    assert EncoderRecord.of(tmp_path / "encoder") == record
+    assert record.learnt_from_clicks == (recipe != "maclr" or "finetune" in more)
+    assert len(record.losses) == 8
+
+
+def test_what_is_held_out_is_not_learnt_from_and_novel_items_never(dataset, tiny, tmp_path, monkeypatch):
+    import metaxc.encoders.training.recipes as recipes
+
+    seen = {}
+
+    def spy(sides, clicks, batches, config, **kwargs):
+        seen["clicks"] = clicks
+        return recipes.Trained([1.0])
+
+    monkeypatch.setattr(recipes, "train", spy)
+    record = train_encoder(dataset, EncoderTraining(**QUICK), tmp_path / "e", base=tiny)
+    novel = {dataset.items.ids[row] for row in dataset.novel_rows}
+    observed = set(dataset.items.ids) - novel
+    assert len(record.held_items) == len(observed) // 2
+    assert set(record.held_items) < observed
+    assert len(record.held_queries) == 64
+    learnt = [name for name in dataset.train.queries.ids if name not in record.held_queries]
+    rows, columns = (
+        dataset.train.queries.rows(learnt),
+        dataset.items.rows(sorted(observed - set(record.held_items))),
+    )
+    expected = dataset.train.clicks[rows][:, np.sort(columns)].toarray()
+    np.testing.assert_array_equal(seen["clicks"].toarray(), expected[expected.any(axis=1)])
+
+
+def test_held_out_items_are_what_constants_are_chosen_on(dataset, tiny, tmp_path):
+    lines = []
+    record = train_encoder(dataset, EncoderTraining(**QUICK), tmp_path / "e", base=tiny)
+    fold = known_fold(record, dataset, *training_clicks(dataset))
+    assert fold is not None
+    observed = training_clicks(dataset)[0]
+    assert [dataset.items.ids[row] for row in observed[fold.pseudo_novel]] == record.held_items
+    config = IreneConfig(encoder="pretrained", base=str(tmp_path / "e"), folds=3)
+    model = Irene(config).fit(dataset, report=lines.append)
+    assert any("chosen on items it held out" in line for line in lines)
+    assert set(model.about["pseudo_novel"]) == {"zero_shot", "generalized"}
+
+
+def test_without_held_out_items_the_constants_are_the_defaults_and_it_says_so(dataset, tiny, tmp_path):
+    lines = []
+    train_encoder(dataset, EncoderTraining(**{**QUICK, "holdout": 0}), tmp_path / "e", base=tiny)
+    model = Irene(IreneConfig(encoder="pretrained", base=str(tmp_path / "e"))).fit(
+        dataset, report=lines.append
+    )
+    assert any("the defaults, for it held too few items out" in line for line in lines)
+    assert "skipped" in model.about["pseudo_novel"]
+
+
+def test_an_encoder_from_texts_alone_knows_no_items_and_folds_are_drawn(dataset, tiny, tmp_path):
+    lines = []
+    train_encoder(dataset, EncoderTraining(recipe="maclr", **QUICK), tmp_path / "e", base=tiny)
+    Irene(IreneConfig(encoder="pretrained", base=str(tmp_path / "e"))).fit(dataset, report=lines.append)
+    assert not any("held" in line for line in lines)
+
+
+def test_a_damaged_record_is_an_error(dataset, tiny, tmp_path):
+    (tmp_path / "metaxc.json").write_text(json.dumps({"recipe": 3}))
+    with pytest.raises(ModelError, match="record of a trained encoder"):
+        EncoderRecord.of(tmp_path)
+
+
+def command(data, out, tiny, *more):
+    arguments = [
+        data,
+        "--out",
+        out,
+        "--base",
+        tiny,
+        "--steps",
+        "30",
+        "--batch",
+        "16",
+        "--learning-rate",
+        "1e-3",
+    ]
+    words = ["encoder", "train", *arguments, "--holdout", "0.5", "--threads", "1", *more]
+    return [sys.executable, "-c", SCRIPT, *map(str, words)]
+
+
+SCRIPT = """
+import time
+from metaxc.encoders.training import trainer
+trainer.TrainingConfig.model_fields["checkpoint_seconds"].default = 0.0
+trainer.TrainingConfig.model_rebuild(force=True)
+from metaxc.cli.main import run
+run()
+"""
+
+
+def test_killed_by_the_system_and_started_again_the_weights_are_the_same(dataset, tiny, tmp_path):
+    write_folder(dataset, tmp_path / "data")
+    for out in ("straight", "killed"):
+        call = command(tmp_path / "data", tmp_path / out, tiny, "--recipe", "ance")
+        if out == "killed":
+            process = subprocess.Popen(call, stderr=subprocess.DEVNULL)
+            progress = tmp_path / "killed.checkpoint" / "0-30" / "progress.json"
+            deadline = time.monotonic() + 120
+            while not progress.exists() and process.poll() is None and time.monotonic() < deadline:
+                os.sched_yield()
+            process.send_signal(signal.SIGKILL)
+            assert process.wait() == -signal.SIGKILL
+            assert not (tmp_path / "killed").exists()
+        subprocess.run(call, check=True, stderr=subprocess.DEVNULL)
+    first, second = (load_arrays(tmp_path / out / "model.safetensors") for out in ("straight", "killed"))
+    assert set(first) == set(second)
+    for name, array in first.items():
+        np.testing.assert_array_equal(second[name], array, err_msg=name)
+    assert not (tmp_path / "killed.checkpoint").exists()
+
+
+def test_two_processes_learn_what_one_does(dataset, tiny, tmp_path):
+    write_folder(dataset, tmp_path / "data")
+    weights = {}
+    for processes in (1, 2):
+        out = tmp_path / f"with{processes}"
+        arguments = ["encoder", "train", tmp_path / "data", "--out", out, "--base", tiny, "--steps", "4"]
+        arguments += ["--batch", "16", "--learning-rate", "1e-3", "--holdout", "0", "--threads", "1"]
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        subprocess.run(
+            [sys.executable, *launch, "-m", "metaxc", *map(str, arguments)], check=True, capture_output=True
+        )
+        weights[processes] = load_arrays(out / "model.safetensors")
+    start = load_arrays(tiny / "model.safetensors")
+    name = "encoder.layer.1.output.dense.weight"
+    assert np.abs(weights[1][name] - start[name]).max() > 1e-3
+    for name, array in weights[1].items():
+        if "pooler" not in name:  # not used by the model, and so left alone
+            np.testing.assert_allclose(weights[2][name], array, atol=2e-4, err_msg=name)
+    assert torch.distributed.is_available()
