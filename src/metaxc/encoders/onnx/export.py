@@ -21,6 +21,7 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 from metaxc.artifacts import save_json, verify_folder, whole_folder, write_manifest
+from metaxc.encoders.onnx.norms import spell_out_norms
 from metaxc.encoders.onnx.quantise import quantise
 from metaxc.errors import MetaxcError, ModelError
 
@@ -54,6 +55,7 @@ def _make(model: Any, folder: Path, backend: str) -> None:
     file = folder / "model.onnx"
     try:
         _write(model, file)
+        spell_out_norms(file)
         if backend == "onnx-int8":
             quantise(file)
     except Exception as error:  # a model that cannot be traced fails in ways of its own
