@@ -36,3 +36,14 @@ def test_bags_of_no_texts():
     bags = BagTokenizer(Pretrained().tokenizer_file)([])
     assert len(bags) == 0
     assert bags.batch(np.empty(0, np.int64))[0].dtype == torch.int64
+
+
+def test_bags_framed_are_what_the_tokenizer_frames():
+    path = Pretrained().tokenizer_file
+    texts = ["red apple", "", "word " * 100, "x"]
+    plain = BagTokenizer(path, max_tokens=40)
+    expected = BagTokenizer(path, max_tokens=12, special_tokens=True)(texts)
+    framed = plain(texts).framed(*plain.frame, 12)
+    assert framed.tokens.tolist() == expected.tokens.tolist()
+    assert framed.starts.tolist() == expected.starts.tolist()
+    assert len(plain([]).framed(*plain.frame, 12)) == 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metaxc.cli.shared import (
+    Backend,
     Cache,
     Json,
     Seed,
@@ -91,6 +92,7 @@ def _command(name: str) -> None:
         base: Annotated[
             str | None, typer.Option(help="Pretrained weights: a sentence-transformers folder.")
         ] = None,
+        backend: Backend = "auto",
         epochs: Annotated[int, typer.Option(min=1, help="To adapt the encoder.")] = 5,
         folds: Annotated[int, typer.Option(min=0, help="To choose the constants by.")] = 3,
         seed: Seed = 0,
@@ -107,7 +109,13 @@ def _command(name: str) -> None:
             )
         set_threads(threads)
         out = out or Path(f"{data.resolve().name}.jsonl")
-        recipe = {"encoder": encoder, "folds": folds, "seed": seed, "adapter": {"epochs": epochs}}
+        recipe = {
+            "encoder": encoder,
+            "backend": backend,
+            "folds": folds,
+            "seed": seed,
+            "adapter": {"epochs": epochs},
+        }
         context = _context(
             data, recipe | ({"base": base} if base else {}), work or out.with_suffix(".work"), cache
         )

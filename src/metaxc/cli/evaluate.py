@@ -45,7 +45,7 @@ def evaluate(
     the baseline's under "baseline".
     """
     from metaxc.data import read_folder
-    from metaxc.encoders import EmbeddingCache, Pretrained
+    from metaxc.encoders import EmbeddingCache, frozen_of
     from metaxc.evaluation import encoder_search, model_search
     from metaxc.evaluation import evaluate as judge
 
@@ -56,7 +56,8 @@ def evaluate(
     dataset, _ = with_split(read_folder(data), trained.about.get("split"))
     results = {"metaxc": judge(model_search(trained, dataset), dataset)}
     if baseline:
-        bare = Pretrained(base or trained.about["config"]["base"], EmbeddingCache(cache))
+        source = base or trained.about["config"]["base"]
+        bare = frozen_of(trained.encoder, source, EmbeddingCache(cache), dataset.items.texts)
         results["bare encoder"] = judge(encoder_search(bare, dataset), dataset)
     if as_json:
         printed: dict[str, Any] = results["metaxc"].to_dict()

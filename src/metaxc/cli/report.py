@@ -57,11 +57,10 @@ def report(
 
 def _bare(model: Emmett, base: str | None, cache: Path | None) -> Encoder:
     """What the model began with: the pretrained weights, or the user's own vectors."""
-    from metaxc.encoders import EmbeddingCache, Pretrained
+    from metaxc.encoders import EmbeddingCache, frozen_of
 
-    if model.encoder.kind == "vectors":
-        return model.encoder
-    return Pretrained(base or model.about["config"]["base"], EmbeddingCache(cache))
+    source = base or model.about["config"]["base"]
+    return frozen_of(model.encoder, source, EmbeddingCache(cache), model.items.texts)
 
 
 def _command(

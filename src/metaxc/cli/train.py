@@ -9,7 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from metaxc.cli.shared import Cache, Data, Json, Seed, Threads, print_json, say, set_threads, with_split
+from metaxc.cli.shared import (
+    Backend,
+    Cache,
+    Data,
+    Json,
+    Seed,
+    Threads,
+    print_json,
+    say,
+    set_threads,
+    with_split,
+)
 from metaxc.errors import ConfigError, MetaxcError
 
 KINDS = ("adapted", "static", "pretrained", "vectors")
@@ -37,6 +48,7 @@ def train(
     base: Annotated[
         str | None, typer.Option(help="Pretrained weights: a sentence-transformers folder.")
     ] = None,
+    backend: Backend = "auto",
     classifiers: Annotated[str, typer.Option(help="ridge, centroid or one_vs_all.")] = "ridge",
     generator: Annotated[
         str, typer.Option(help="combine, transformer, post_norm, sum or weighted_sum.")
@@ -112,7 +124,8 @@ def train(
                 }
             )
         )
-        config = config.model_copy(update={"seed": seed, **({"base": base} if base else {})})
+        changes = {"seed": seed, "backend": backend, **({"base": base} if base else {})}
+        config = IreneConfig.model_validate({**config.model_dump(), **changes})
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from metaxc.artifacts import load_json
@@ -21,6 +22,7 @@ __all__ = [
     "Pretrained",
     "Static",
     "Vectors",
+    "frozen_of",
     "load_encoder",
     "unit_rows",
 ]
@@ -51,8 +53,27 @@ def load_encoder(
     )
 
 
+def frozen_of(
+    encoder: Encoder, source: str | Path, cache: EmbeddingCache | None, texts: Sequence[str]
+) -> Encoder:
+    """What an encoder began with: the pretrained weights with the backend it was trained with, or the user's own
+    vectors.
+
+    Args:
+        encoder: Of a model.
+        source: The pretrained weights, for a static encoder, which has none of its own.
+        cache: For their embeddings.
+        texts: What will be encoded, to choose a backend by where the encoder has none.
+    """
+    if encoder.kind in (Vectors.kind, Pretrained.kind):
+        return encoder
+    if isinstance(encoder, Adapted) and encoder.base is not None:
+        return encoder.base
+    return Pretrained(source, cache, "auto", texts=texts)
+
+
 def _checked_base(facts: dict[str, str], base: str | Path | None, cache: EmbeddingCache | None) -> Pretrained:
-    encoder = Pretrained(base or facts["source"], cache)
+    encoder = Pretrained(base or facts["source"], cache, facts.get("backend", "torch"))
     if encoder.fingerprint != facts["fingerprint"]:
         raise ModelError(
             "The encoder is not the one the model was trained with",

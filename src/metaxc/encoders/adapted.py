@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from metaxc.artifacts import digest_of, load_arrays, load_json, save_arrays, save_json
 from metaxc.encoders.adapter import embed_with
 from metaxc.encoders.pretrained import Pretrained
-from metaxc.encoders.tokens import BagTokenizer
+from metaxc.encoders.tokens import BagTokenizer, TokenBags
 from metaxc.encoders.towers import Tower, TwoTowers
 from metaxc.errors import ModelError
 
@@ -51,19 +51,30 @@ class Adapted:
         return digest_of([self.kind, base, weights, digest_of(self.tokenizer.definition)])
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        base = None if self.base is None else self.base.encode_queries(texts)
-        return embed_with(self.towers.query, base, self.tokenizer(texts))
+        bags = self.tokenizer(texts)
+        base = None if self.base is None else self._base_of(texts, bags, self.base.encode_queries)
+        return embed_with(self.towers.query, base, bags)
 
     def encode_items(self, texts: Sequence[str]) -> Floats:
-        base = None if self.base is None else self.base.encode_items(texts)
-        return embed_with(self.towers.item, base, self.tokenizer(texts))
+        bags = self.tokenizer(texts)
+        base = None if self.base is None else self._base_of(texts, bags, self.base.encode_items)
+        return embed_with(self.towers.item, base, bags)
+
+    def _base_of(
+        self, texts: Sequence[str], bags: TokenBags, encode: Callable[[Sequence[str]], Floats]
+    ) -> Floats:
+        """The frozen embeddings, from the tokens there already are where that will do."""
+        assert self.base is not None
+        if self.base.caches(len(texts)) or not self.base.takes(self.tokenizer):
+            return encode(texts)
+        return self.base.encode_bags(bags)
 
     def save(self, folder: Path) -> None:
         save_arrays(folder / "towers.safetensors", _arrays_of(self.towers))
         (folder / "tokenizer.json").write_text(self.tokenizer.definition, encoding="utf-8")
         base = None
         if self.base is not None:
-            base = {"source": self.base.source, "fingerprint": self.base.fingerprint}
+            base = self.base.reference()
         save_json(
             folder / "encoder.json",
             {

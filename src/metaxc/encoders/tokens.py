@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,22 @@ class TokenBags:
         places, starts = self._places(rows)
         return TokenBags(self.tokens[places], starts)
 
+    def framed(self, before: Sequence[int], after: Sequence[int], most: int) -> TokenBags:
+        """The bags with the tokens that begin and end a text around each, cut to `most` tokens in all."""
+        old = np.minimum(np.diff(self.starts), most - len(before) - len(after))
+        starts = np.concatenate([[0], np.cumsum(old + len(before) + len(after))])
+        tokens = np.empty(starts[-1], dtype=np.int32)
+        for place, token in enumerate(before):
+            tokens[starts[:-1] + place] = token
+        for place, token in enumerate(reversed(after), start=1):
+            tokens[starts[1:] - place] = token
+        ends = np.cumsum(old)
+        within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - old, old)
+        tokens[np.repeat(starts[:-1] + len(before), old) + within] = self.tokens[
+            np.repeat(self.starts[:-1], old) + within
+        ]
+        return TokenBags(tokens, starts)
+
     def batch(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Tokens and offsets of the texts at `rows`, as `torch.nn.functional.embedding_bag` takes them."""
         places, starts = self._places(rows)
@@ -68,8 +85,17 @@ class BagTokenizer:
         self._tokenizer = Tokenizer.from_str(self.definition)
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
-        self.special_tokens = special_tokens
+        self.max_tokens, self.special_tokens = max_tokens, special_tokens
         self.vocabulary: int = self._tokenizer.get_vocab_size()
+
+    @cached_property
+    def frame(self) -> tuple[list[int], list[int]]:
+        """The tokens that begin and those that end a text, as the transformer expects them."""
+        marked = self._tokenizer.encode("a", add_special_tokens=True)
+        inside = [place for place, special in enumerate(marked.special_tokens_mask) if not special]
+        if not inside:
+            return [], []
+        return marked.ids[: inside[0]], marked.ids[inside[-1] + 1 :]
 
     def __call__(self, texts: Sequence[str]) -> TokenBags:
         """The bags of `texts`."""

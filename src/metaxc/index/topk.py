@@ -60,10 +60,11 @@ def best_rows(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         scores (n, min(k, m)) and columns (n, min(k, m)) int64.
     """
     k = min(k, scores.shape[1])
-    best, columns = torch.topk(scores, k, dim=1)
+    best, columns = torch.topk(scores, min(k + 1, scores.shape[1]), dim=1)
     if k < scores.shape[1]:
-        # topk picks any of the columns that tie with the k-th: only those rows are sorted in full.
-        tied = ((scores >= best[:, -1:]).sum(dim=1) > k).nonzero().flatten()
+        # topk picks any of the columns that tie with the k-th: only rows where the next best ties are sorted in full.
+        tied = (best[:, k - 1] == best[:, k]).nonzero().flatten()
+        best, columns = best[:, :k], columns[:, :k]
         if len(tied):
             order = torch.sort(scores[tied], dim=1, descending=True, stable=True)
             best[tied], columns[tied] = order.values[:, :k], order.indices[:, :k]

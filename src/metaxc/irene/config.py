@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from metaxc.classifiers import OneVsAllConfig
 from metaxc.encoders import AdapterConfig
+from metaxc.encoders.onnx import Backend
 from metaxc.encoders.pretrained import DEFAULT
 from metaxc.generators import GeneratorTraining
 
@@ -21,6 +22,10 @@ class IreneConfig(BaseModel):
         "adapted", description="adapted to the clicks; token bags alone; or frozen"
     )
     base: str = Field(DEFAULT, description="the pretrained weights: a name or a sentence-transformers folder")
+    backend: Backend = Field(
+        "auto",
+        description="what computes the base; auto: the fastest that agrees with torch on the data's texts",
+    )
     adapter: AdapterConfig = Field(default_factory=AdapterConfig, description="training of the towers")
     classifiers: Literal["ridge", "centroid", "one_vs_all"] = Field("ridge", description="of observed items")
     one_vs_all: OneVsAllConfig = Field(default_factory=OneVsAllConfig, description="when so trained")

@@ -74,6 +74,8 @@ class Irene:
         self.cache = cache
         self.kept = kept
         self.seconds: dict[str, float] = {}
+        self._base: tuple[str, Pretrained] | None = None
+        self._notes: list[str] = []
 
     @classmethod
     def paper(cls, **kwargs: Any) -> Irene:
@@ -233,23 +235,41 @@ class Irene:
 
     def inputs(self, dataset: Dataset) -> str:
         """SHA-256 of all that decides what is trained: same inputs, same model."""
-        encoder = self.encoder or Pretrained(self.config.base)
+        encoder = self.encoder or self.base_for(dataset)
         return digest_of(
             [dataset.fingerprint, self.config.model_dump(), encoder.fingerprint, torch.get_num_threads()]
         )
+
+    def base_for(self, dataset: Dataset) -> Pretrained:
+        """The pretrained encoder, with the backend that suits the data set's texts."""
+        if self._base is None or self._base[0] != dataset.fingerprint:
+            # Static towers take only tokens and first vectors from it: nothing is computed that could be faster.
+            backend = "torch" if self.config.encoder == "static" else self.config.backend
+            texts = [*dataset.items.texts, *dataset.train.queries.texts]
+            self._notes = []
+            base = Pretrained(self.config.base, self.cache, backend, texts=texts, report=self._notes.append)
+            self._base = (dataset.fingerprint, base)
+        return self._base[1]
 
     def _encoding(self, dataset: Dataset, stages: Stages) -> Encoding:
         """Embeds all texts by what does not learn; the embedding cache is what this stage leaves."""
         started = time.perf_counter()
         encoding: Encoding
-        base = Pretrained(self.config.base, self.cache)
-        if self.encoder is not None or self.config.encoder == "pretrained":
-            encoding = FixedEncoding(self.encoder or base, dataset)
+        if self.encoder is not None:
+            encoding, by = FixedEncoding(self.encoder, dataset), self.encoder.kind
         else:
-            towers = TowerEncoding(base, dataset, self.config.adapter, static=self.config.encoder == "static")
-            encoding = towers if self.kept is None else KeptEncoding(towers, self.kept)
+            base = self.base_for(dataset)
+            by = base.backend
+            for line in self._notes:
+                stages.report(line)
+            if self.config.encoder == "pretrained":
+                encoding = FixedEncoding(base, dataset)
+            else:
+                static = self.config.encoder == "static"
+                towers = TowerEncoding(base, dataset, self.config.adapter, static=static)
+                encoding = towers if self.kept is None else KeptEncoding(towers, self.kept)
         stages.seconds["encode"] = time.perf_counter() - started
-        stages.report(f"encode: {stages.seconds['encode']:.1f} s")
+        stages.report(f"encode ({by}): {stages.seconds['encode']:.1f} s")
         return encoding
 
 

@@ -135,22 +135,21 @@ def train_encoder(
         cache: Where embeddings by those weights are kept.
         report: Called with one line per stage.
     """
-    pretrained = Pretrained(base, cache)
+    texts = [*dataset.items.texts, *dataset.train.queries.texts]
+    pretrained = Pretrained(base, cache, "auto", texts=texts)
     material = _material(dataset, config)
     report(
         f"learn from {material.clicks.nnz:,} clicks of {material.clicks.shape[0]:,} queries on "
         f"{material.clicks.shape[1]:,} items; {material.judging.shape[1]:,} items held out to judge by"
     )
-    key = digest_of(
-        [dataset.fingerprint, config.model_dump(), pretrained.fingerprint, torch.get_num_threads()]
-    )
+    key = digest_of([dataset.fingerprint, config.model_dump(), pretrained.weights, torch.get_num_threads()])
     sentence_transformer = pretrained.sentence_transformer()
     checkpoints = out.with_name(f"{out.name}.checkpoint")
     trained = _train(sentence_transformer, pretrained, material, config, checkpoints, key, report)
     clicked = config.recipe != "maclr" or config.finetune
     record = EncoderRecord(
         recipe=config.model_dump(),
-        base=pretrained.fingerprint,
+        base=pretrained.weights,
         data=dataset.fingerprint,
         learnt_from_clicks=clicked,
         held_items=material.held_items,

@@ -26,7 +26,7 @@ class EncoderRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     recipe: dict[str, Any] = Field(description="the settings of `metaxc.encoders.training.recipes`")
-    base: str = Field(description="fingerprint of the weights it started from")
+    base: str = Field(description="SHA-256 of the weights it started from")
     data: str = Field(description="fingerprint of the data set")
     learnt_from_clicks: bool = Field(description="whether it knows the items it was trained on")
     held_items: list[str] = Field(description="ids of observed items whose clicks it has not seen")

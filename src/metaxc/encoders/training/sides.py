@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metaxc.encoders.pretrained import batches_by_length, padded
+from metaxc.encoders.batches import batches_by_length, padded
 from metaxc.encoders.tokens import BagTokenizer, TokenBags
 from metaxc.encoders.towers import TwoTowers
 from metaxc.errors import ModelError
@@ -118,9 +118,12 @@ class TransformerSides(nn.Module):
 
     def embed(self, side: Side, rows: Rows) -> Tensor:
         device = self._log_scale.device
-        features = {name: tensor.to(device) for name, tensor in padded(self.bags[side], rows).items()}
-        if self.padding:
-            features["input_ids"][features["attention_mask"] == 0] = self.padding
+        ids, mask = padded(self.bags[side], rows)
+        ids[mask == 0] = self.padding
+        features = {
+            "input_ids": torch.from_numpy(ids).to(device),
+            "attention_mask": torch.from_numpy(mask).to(device),
+        }
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.low_precision):
             found = self.model(features)["sentence_embedding"]
         unit: Tensor = functional.normalize(found.float(), dim=1)

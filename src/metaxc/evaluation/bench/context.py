@@ -15,7 +15,7 @@ from typing import Any
 
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
-from metaxc.encoders import EmbeddingCache, Encoder, Pretrained
+from metaxc.encoders import EmbeddingCache, Encoder
 from metaxc.errors import ModelError
 from metaxc.irene import Irene, IreneConfig
 
@@ -52,7 +52,7 @@ class Context:
     @cached_property
     def bare(self) -> Encoder:
         """The frozen encoder."""
-        return self.encoder or Pretrained(self.config.base, self.cache)
+        return self.encoder or self.irene(self.changed(encoder="pretrained")).base_for(self.dataset)
 
     @cached_property
     def default(self) -> Emmett:

@@ -1,0 +1,119 @@
+"""Ways to compute the default encoder in int8, side by side: speed, agreement with float32, and whether a text's
+embedding depends on what else is in its batch.
+
+    python benchmarks/quantisers.py DATA --out benchmarks/results/quantisers.json
+
+CPU seconds of one thread (`time.process_time`), so that other work on the machine counts little; the best of several
+alternating rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+from metaxc import read_folder
+from metaxc.artifacts import save_json
+from metaxc.encoders import Pretrained
+from metaxc.encoders.onnx.choice import parity
+from metaxc.encoders.onnx.export import _write
+from metaxc.encoders.onnx.model import OnnxModel
+from metaxc.encoders.onnx.norms import spell_out_norms
+from metaxc.encoders.onnx.quantise import quantise
+
+
+def dynamic(file: Path) -> None:
+    """ONNX Runtime's dynamic quantisation, per channel: one scale for all activations of a batch."""
+    options = {"DefaultTensorType": onnx.TensorProto.FLOAT}
+    quantize_dynamic(
+        file,
+        file,
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        op_types_to_quantize=["MatMul"],
+        extra_options=options,
+    )
+
+
+def nbits(file: Path) -> None:
+    """ONNX Runtime's MatMulNBits: a scale per token and block of 128 weights."""
+    quantiser = MatMulNBitsQuantizer(
+        onnx.load(str(file)), bits=8, block_size=128, is_symmetric=True, accuracy_level=4
+    )
+    quantiser.process()
+    quantiser.model.save_model_to_file(str(file))
+
+
+WAYS: dict[str, list[Callable[[Path], None]]] = {
+    "float32, layer norms as kernels": [],
+    "float32": [spell_out_norms],
+    "int8, layer norms as kernels": [quantise],
+    "int8 (the backend onnx-int8)": [spell_out_norms, quantise],
+    "quantize_dynamic": [spell_out_norms, dynamic],
+    "MatMulNBits": [spell_out_norms, nbits],
+}
+
+
+def main() -> None:
+    """Make the graphs, measure, print and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path, help="a data set folder, for its texts")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--texts", type=int, default=1_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    dataset = read_folder(options.data)
+    everything = [*dataset.items.texts, *dataset.train.queries.texts]
+    chosen = np.random.default_rng(0).permutation(len(everything))[: options.texts]
+    encoder = Pretrained()
+    bags = encoder._tokenizer([everything[row] for row in chosen.tolist()])
+    reference = encoder._embed(bags)
+    with tempfile.TemporaryDirectory() as place:
+        start = Path(place) / "start.onnx"
+        _write(encoder._load(), start)
+        models = {}
+        for number, (name, steps) in enumerate(WAYS.items()):
+            folder = Path(place) / str(number)
+            folder.mkdir()
+            save_json(folder / "facts.json", {"max_tokens": encoder.max_tokens})
+            shutil.copy(start, folder / "model.onnx")
+            for step in steps:
+                step(folder / "model.onnx")
+            models[name] = OnnxModel(folder, encoder.dim)
+            models[name].embed(bags.take(np.arange(20)))
+        taken: dict[str, list[float]] = {name: [] for name in models}
+        rows = {}
+        for _ in range(options.rounds):
+            for name, model in models.items():
+                started = time.process_time()
+                found = model.embed(bags)
+                taken[name].append(time.process_time() - started)
+                agreed = parity(reference, found)
+                alone = np.concatenate([model.embed(bags.take(np.array([row]))) for row in range(50)])
+                rows[name] = {
+                    "cosine with torch": round(agreed.cosine, 5),
+                    "neighbours as with torch": round(agreed.neighbours, 4),
+                    "cosine alone and in a batch": round(float((alone * found[:50]).sum(axis=1).mean()), 5),
+                    "CPU ms per text": round(1000 * min(taken[name]) / len(bags), 3),
+                }
+    result = {"data": dataset.name, "texts": len(bags), "ways": rows}
+    options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

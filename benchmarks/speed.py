@@ -1,0 +1,143 @@
+"""How fast texts are encoded, and novel items represented, as ratios measured in one run.
+
+    python benchmarks/speed.py [DATA] --out benchmarks/results/speed.json
+
+Encoding: 20,000 short texts (queries and items of DATA, by default ICD-10-CM) by `SentenceTransformer.encode` with its
+own defaults and by each backend. The systems take turns, so that noise hits all of them; the best round of each counts.
+Representing: batches of 256 item texts to meta-classifiers by a default model, in turn with encoding the same texts
+alone by the same base encoder; the median over the batches counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from metaxc import __version__, read_folder
+from metaxc.data import Dataset
+from metaxc.data.sources import build
+from metaxc.emmett import Emmett
+from metaxc.encoders import EmbeddingCache, Pretrained
+from metaxc.irene import Irene, IreneConfig
+
+BACKENDS = ("torch", "onnx", "onnx-int8")
+BATCH = 256
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long it takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def encoding(texts: Sequence[str], rounds: int, cache: Path) -> dict:
+    """Seconds of each system, its texts per second, and how many times as fast as sentence-transformers."""
+    from sentence_transformers import SentenceTransformer
+
+    plain = SentenceTransformer(str(Pretrained().folder), device="cpu")
+    encoders = {name: Pretrained(cache=EmbeddingCache(cache), backend=name) for name in BACKENDS}
+    systems: dict[str, Callable[[Sequence[str]], object]] = {
+        "SentenceTransformer.encode": lambda given: plain.encode(list(given), show_progress_bar=False),
+        **{name: encoder._encode_now for name, encoder in encoders.items()},
+    }
+    for encode in systems.values():
+        encode(texts[:200])
+    taken: dict[str, list[float]] = {name: [] for name in systems}
+    for number in range(rounds):
+        for name, encode in systems.items():
+            taken[name].append(seconds(lambda encode=encode: encode(texts)))
+            print(f"round {number + 1}: {name}: {taken[name][-1]:.1f} s", flush=True)
+    reference = min(taken["SentenceTransformer.encode"])
+    auto = Pretrained(cache=EmbeddingCache(cache), backend="auto", texts=texts).backend
+    return {
+        "texts": len(texts),
+        "default": auto,
+        "systems": {
+            name: {
+                "seconds": [round(one, 2) for one in found],
+                "texts per second": round(len(texts) / min(found)),
+                "times SentenceTransformer.encode": round(reference / min(found), 2),
+            }
+            for name, found in taken.items()
+        },
+    }
+
+
+def representing(dataset: Dataset, rounds: int, cache: Path) -> dict:
+    """Milliseconds per batch of 256 item texts: encoded alone, and represented; and the ratio."""
+    config = IreneConfig(folds=0, adapter={"epochs": 1})  # neither changes what representing costs
+    with tempfile.TemporaryDirectory() as place:
+        Irene(config, cache=EmbeddingCache(cache)).fit(dataset, report=print).save(Path(place) / "model")
+        model = Emmett.load(
+            Path(place) / "model"
+        )  # without a cache, which would answer in place of the encoder
+    base = model.encoder.base  # type: ignore[attr-defined]
+    texts = [dataset.items.texts[row] for row in np.random.default_rng(0).permutation(len(dataset.items))]
+    batches = [texts[start : start + BATCH] for start in range(0, BATCH * (len(texts) // BATCH), BATCH)]
+    model.represent(batches[0])
+    pairs = [
+        (seconds(lambda b=batch: base.encode_items(b)), seconds(lambda b=batch: model.represent(b)))
+        for _ in range(rounds)
+        for batch in batches[:20]
+    ]
+    encoded, represented = np.median(np.array(pairs), axis=0) * 1000
+    ratios = [both / alone for alone, both in pairs]
+    return {
+        "backend": base.backend,
+        "observed items": len(model.observed),
+        "neighbours": model.neighbours,
+        "batches": len(pairs),
+        "encoding alone, ms": round(float(encoded), 1),
+        "text to meta-classifier, ms": round(float(represented), 1),
+        "times encoding": round(float(np.median(ratios)), 3),
+    }
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path, nargs="?", help="a data set folder; ICD-10-CM when not given")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--texts", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--cache", type=Path, help="kept between runs; temporary when not given")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    with tempfile.TemporaryDirectory() as place:
+        cache = options.cache or Path(place) / "cache"
+        dataset = read_folder(options.data) if options.data else build("icd10cm")
+        everything = [*dataset.items.texts, *dataset.train.queries.texts]
+        chosen = np.random.default_rng(0).permutation(len(everything))[: options.texts]
+        texts = [everything[row] for row in chosen.tolist()]
+        found = {
+            "data": dataset.name,
+            "encode": encoding(texts, options.rounds, cache),
+            "represent": representing(dataset, options.rounds, cache),
+            "threads": options.threads,
+            "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
+            "versions": {
+                "metaxc": __version__,
+                **{name: version(name) for name in ("torch", "sentence-transformers", "onnxruntime")},
+            },
+        }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
