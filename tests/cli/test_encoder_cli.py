@@ -1,0 +1,95 @@
+"""`metaxc encoder train`, and training a model on what it wrote."""
+
+import json
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+from typer.testing import CliRunner
+
+from metaxc import Emmett
+from metaxc.cli.main import app
+from metaxc.data import split, write_folder
+from metaxc.errors import ConfigError, MetaxcError
+
+QUICK = ["--steps", "6", "--batch", "16", "--threads", "1", "--holdout", "0.5"]
+
+
+def run(*args):
+    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    if result.exception is not None and not isinstance(result.exception, SystemExit | MetaxcError):
+        raise result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def data(shop, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "shop"
+    write_folder(split(shop, novel=0.15, test=0.1)[0], folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(data, tiny, tmp_path_factory):
+    place = tmp_path_factory.mktemp("encoders")
+    result = run("encoder", "train", data, "--out", place / "e", "--base", tiny, *QUICK, "--json")
+    assert result.exit_code == 0
+    facts = json.loads(result.stdout)
+    assert facts["recipe"]["recipe"] == "dpr"
+    assert len(facts["losses"]) == 6
+    assert facts["judged"][-1][0] == 6
+    assert facts["cpu_seconds"] > 0
+    assert [path.name for path in place.iterdir()] == ["e"]
+    return place / "e"
+
+
+@pytest.mark.parametrize("adapter", ["--adapter", "--no-adapter"])
+def test_a_model_is_trained_on_it_with_and_without_the_adapter(adapter, data, encoder, tmp_path):
+    result = run(
+        "train", data, "--encoder", encoder, adapter, "--out", tmp_path / "m", "--cache", tmp_path / "c"
+    )
+    assert result.exit_code == 0
+    assert "chosen on items it held out" in result.stderr
+    model = Emmett.load(tmp_path / "m")
+    assert model.encoder.kind == ("adapted" if adapter == "--adapter" else "pretrained")
+    if adapter == "--no-adapter":
+        texts = ["small cat", "wild goose"]
+        expected = SentenceTransformer(str(encoder), device="cpu").encode(texts, normalize_embeddings=True)
+        found = model.encoder.encode_items(texts)
+        assert (found * expected).sum(axis=1).min() > 0.98  # int8 may stand in for float32
+        assert np.abs(model.encoder.encode_items(texts[:1]) - found[:1]).max() < 1e-3
+
+
+def test_what_stands_there_is_not_replaced_unasked(data, encoder, tiny):
+    result = run("encoder", "train", data, "--out", encoder, "--base", tiny, *QUICK)
+    assert isinstance(result.exception, ConfigError)
+    assert "--overwrite" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--recipe", "best"], "--recipe is not right"),
+        (["--batch", "1"], "--batch is not right"),
+        (["--holdout", "1.5"], "--holdout is not right"),
+    ],
+)
+def test_a_wrong_setting_is_named(words, said, data, tmp_path):
+    result = run("encoder", "train", data, "--out", tmp_path / "e", *words)
+    assert isinstance(result.exception, ConfigError)
+    assert said in str(result.exception)
+
+
+def test_an_unknown_encoder_and_two_bases_are_errors(data, encoder, tmp_path):
+    unknown = run("train", data, "--out", tmp_path / "m", "--encoder", "bertie")
+    assert isinstance(unknown.exception, ConfigError)
+    assert "sentence-transformers folder" in str(unknown.exception)
+    both = run("train", data, "--out", tmp_path / "m", "--encoder", encoder, "--base", encoder)
+    assert isinstance(both.exception, ConfigError)
+    assert "Two base encoders" in str(both.exception)
+
+
+def test_help_teaches_the_recipes():
+    printed = run("encoder", "train", "--help").stdout
+    for word in ("dpr", "ance", "ngame", "maclr", "torchrun", "held out"):
+        assert word in printed
