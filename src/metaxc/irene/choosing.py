@@ -40,10 +40,9 @@ def choose_constants(
     observed: Rows,
     query_rows: Rows,
     clicks: csr_array,
-    folds: Sequence[Fold | None],
+    folds: Sequence[Fold],
 ) -> dict[str, Any]:
-    """The constants, and how well they do on the pseudo-novel items of `folds`, on which they are chosen; a fold of
-    None is one that the data are too few for."""
+    """The constants, and how well they do on the pseudo-novel items of `folds`, on which they are chosen."""
     combines = config.generator in (
         "combine",
         "transformer",
@@ -54,10 +53,10 @@ def choose_constants(
         DEFAULT_COMBINE.temperature,
         DEFAULT_COMBINE.neighbour_prior if combines else 0.0,
     )
-    if not folds or any(fold is None for fold in folds):
-        why = "too few data to choose by" if folds else "not asked for"
+    if not folds:
+        why = "too few data to choose by" if config.folds else "not asked for"
         return _constants(combine, Calibration(), None, {"skipped": why})
-    tried = [try_fold(config, encoding, fold, observed, query_rows, clicks) for fold in folds if fold]
+    tried = [try_fold(config, encoding, fold, observed, query_rows, clicks) for fold in folds]
     trials = [trial for trial, _ in tried]
     informed = [replace(t, classifiers=informing_of(config, t.classifiers, t.seen, *of)) for t, of in tried]
     if combines:

@@ -33,7 +33,7 @@ from metaxc.emmett import Calibration, Emmett
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
 from metaxc.encoders.adapted import Adapted
 from metaxc.encoders.learning import Encoding, FixedEncoding, KeptEncoding, TowerEncoding
-from metaxc.encoders.training.record import EncoderRecord, known_fold
+from metaxc.encoders.training.record import EncoderRecord, known_folds
 from metaxc.generators import GeneratorTraining, load_generator, save_generator
 from metaxc.irene.choosing import choose_constants, in_words
 from metaxc.irene.config import IreneConfig
@@ -216,22 +216,21 @@ class Irene:
         query_rows: Rows,
         clicks: csr_array,
         report: Callable[[str], None],
-    ) -> list[Fold | None]:
+    ) -> list[Fold]:
         """What constants are chosen on. A base that has learnt from clicks knows the items it has seen: only those
         held out of its training can play novel."""
         record = None if self.encoder is not None else EncoderRecord.of(Pretrained(self.config.base).folder)
         if record is None or not record.learnt_from_clicks or not self.config.folds:
-            return [Fold.draw(clicks, self.config.seed + number) for number in range(self.config.folds)]
-        known = known_fold(record, dataset, observed, query_rows, clicks)
+            drawn = [Fold.draw(clicks, self.config.seed + number) for number in range(self.config.folds)]
+            return [fold for fold in drawn if fold is not None]
+        known = known_folds(
+            record, dataset, (observed, query_rows, clicks), self.config.folds, self.config.seed
+        )
         report(
             "the base encoder has learnt from clicks: constants are "
-            + (
-                "the defaults, for it held too few items out"
-                if known is None
-                else "chosen on items it held out"
-            )
+            + ("chosen on items it held out" if known else "the defaults, for it held too few items out")
         )
-        return [known]
+        return known
 
     def inputs(self, dataset: Dataset) -> str:
         """SHA-256 of all that decides what is trained: same inputs, same model."""

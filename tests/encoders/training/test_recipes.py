@@ -17,7 +17,7 @@ from metaxc.data import write_folder
 from metaxc.data.clicks import training_clicks
 from metaxc.encoders import Pretrained
 from metaxc.encoders.training.recipes import EncoderTraining, train_encoder
-from metaxc.encoders.training.record import EncoderRecord, known_fold
+from metaxc.encoders.training.record import EncoderRecord, known_folds
 from metaxc.errors import ModelError
 from metaxc.irene import Irene, IreneConfig
 
@@ -80,13 +80,19 @@ def test_what_is_held_out_is_not_learnt_from_and_novel_items_never(dataset, tiny
     np.testing.assert_array_equal(seen["clicks"].toarray(), expected[expected.any(axis=1)])
 
 
-def test_held_out_items_are_what_constants_are_chosen_on(dataset, tiny, tmp_path):
+def test_held_out_items_are_what_constants_are_chosen_on(dataset, tiny, tmp_path, monkeypatch):
     lines = []
     record = train_encoder(dataset, EncoderTraining(**QUICK), tmp_path / "e", base=tiny)
-    fold = known_fold(record, dataset, *training_clicks(dataset))
-    assert fold is not None
-    observed = training_clicks(dataset)[0]
-    assert [dataset.items.ids[row] for row in observed[fold.pseudo_novel]] == record.held_items
+    training = training_clicks(dataset)
+    [fold] = known_folds(record, dataset, training, 1)
+    assert [dataset.items.ids[row] for row in training[0][fold.pseudo_novel]] == record.held_items
+    assert [dataset.train.queries.ids[row] for row in training[1][fold.held]] == record.held_queries
+    monkeypatch.setattr("metaxc.data.folds.FEWEST_QUERIES", 20)
+    two = known_folds(record, dataset, training, 2)
+    assert len(two) == 2
+    assert not (two[0].pseudo_novel & two[1].pseudo_novel).any()
+    np.testing.assert_array_equal(two[0].pseudo_novel | two[1].pseudo_novel, fold.pseudo_novel)
+    assert len(known_folds(record, dataset, training, 9)) == 1  # three items each are too few
     config = IreneConfig(encoder="pretrained", base=str(tmp_path / "e"), folds=3)
     model = Irene(config).fit(dataset, report=lines.append)
     assert any("chosen on items it held out" in line for line in lines)

@@ -1,7 +1,7 @@
 """What a trained encoder says of itself: `metaxc.json` in its folder.
 
 It names the items and queries that were held out of training. They are what makes honest constants possible later: an
-encoder knows the items whose clicks it has seen, so only those it has not seen can play novel (`known_fold`).
+encoder knows the items whose clicks it has seen, so only those it has not seen can play novel (`known_folds`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from scipy.sparse import csr_array
 
 from metaxc.artifacts import load_json, save_json
 from metaxc.data import Dataset
 from metaxc.data.folds import Fold
 from metaxc.errors import ModelError
+
+Rows = NDArray[np.int64]
 
 FILE = "metaxc.json"
 
@@ -55,21 +59,31 @@ class EncoderRecord(BaseModel):
             ) from error
 
 
-def known_fold(
-    record: EncoderRecord, dataset: Dataset, observed: Any, query_rows: Any, clicks: Any
-) -> Fold | None:
-    """The fold of items that the encoder has not learnt from; None where too few of them are in this data set.
+def known_folds(
+    record: EncoderRecord, dataset: Dataset, training: tuple[Rows, Rows, csr_array], count: int, seed: int = 0
+) -> list[Fold]:
+    """Folds of the items that the encoder has not learnt from: `count` of them that share no item, one where there are
+    too few for that, none where even one has too few of them in this data set.
 
     Args:
         record: Of an encoder that has learnt from clicks.
         dataset: With its novel items marked.
-        observed: Rows of the observed items,
-        query_rows: of the training queries,
-        clicks: and the clicks between them (`metaxc.data.clicks.training_clicks`).
+        training: Rows of the observed items and of the training queries, and their clicks, as
+            `metaxc.data.clicks.training_clicks` gives them.
+        count: How many.
+        seed: Of the items' order.
     """
+    observed, query_rows, clicks = training
     items, queries = set(record.held_items), set(record.held_queries)
-    fold = Fold(
-        np.asarray([dataset.items.ids[row] in items for row in observed], dtype=bool),
-        np.asarray([dataset.train.queries.ids[row] in queries for row in query_rows], dtype=bool),
-    )
-    return fold if fold.is_enough(clicks) else None
+    held = np.asarray([dataset.train.queries.ids[row] in queries for row in query_rows], dtype=bool)
+    unknown = np.flatnonzero([dataset.items.ids[row] in items for row in observed])
+    order = np.random.default_rng(seed).permutation(unknown)
+    for parts in (count, 1):
+        folds = []
+        for part in np.array_split(order, parts):
+            pseudo_novel = np.zeros(len(observed), dtype=bool)
+            pseudo_novel[part] = True
+            folds.append(Fold(pseudo_novel, held))
+        if all(fold.is_enough(clicks) for fold in folds):
+            return folds
+    return []
