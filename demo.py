@@ -35,9 +35,9 @@ def main() -> None:
         "train", data, "--out", model, "--folds", "1", *cache, "--overwrite"
     )  # one of three: a quick round
     metaxc("evaluate", model, data, "--baseline", "encoder", *cache)
-    metaxc("search", model, *QUERIES, "-k", "5")
+    metaxc("search", model, *QUERIES, "-k", "5", *cache)
     novel = (data / "novel.txt").read_text(encoding="utf-8").split()
-    metaxc("explain", model, novel[0])
+    metaxc("explain", model, novel[0], *cache)
     print(f"\nThe whole took {time.perf_counter() - started:.0f} seconds. The model is in {model}.")
 
 

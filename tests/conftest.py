@@ -98,7 +98,8 @@ def shop_words(shop) -> list[str]:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory, shop_words) -> Path:
-    """A BERT of two layers with random weights, mean pooling, 64 dimensions, at most 32 tokens of a text."""
+    """A folder small enough to be exported in every test: a BERT of two layers with random weights, mean pooling, 64
+    dimensions, at most 32 tokens of a text."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
     from transformers import BertConfig, BertModel, BertTokenizerFast

@@ -51,6 +51,20 @@ def test_from_texts_to_novel_items(shop, encoder, tmp_path):
     assert again.search(["fresh bread"], k=3) == model.search(["fresh bread"], k=3)
 
 
+def test_the_backend_is_among_the_inputs_and_static_towers_need_none(shop, tiny):
+    dataset, _ = split(shop, novel=0.1, test=0.2, seed=0)
+
+    def irene(**settings):
+        return Irene(IreneConfig(base=str(tiny), **settings))
+
+    auto = irene(backend="auto")
+    assert auto.base_for(dataset).backend == "onnx-int8"
+    assert auto.base_for(dataset) is auto.base_for(dataset)
+    inputs = {irene(backend=name).inputs(dataset) for name in ("torch", "onnx", "onnx-int8")}
+    assert len(inputs) == 3
+    assert irene(encoder="static", backend="auto").base_for(dataset).backend == "torch"
+
+
 def test_nothing_of_a_novel_item_is_learnt_from(world):
     observed, rows, clicks = training_clicks(world.dataset)
     assert not world.dataset.novel[observed].any()

@@ -137,6 +137,28 @@ def test_killed_at_any_moment_it_ends_with_the_same_model(data, model, tmp_path)
     assert files_of(out) == files_of(model)
 
 
+def test_a_model_is_served_by_the_backend_it_was_trained_with(data, tiny, tmp_path):
+    options = ("--base", tiny, "--epochs", 2, "--folds", 0, "--threads", 1, "--cache", tmp_path / "cache")
+    chosen = {}
+    for backend in ("auto", "torch"):
+        result = run("train", data, "--out", tmp_path / backend, "--backend", backend, *options)
+        assert result.exit_code == 0
+        chosen[backend] = Emmett.load(tmp_path / backend).encoder.base.backend
+        assert f"encode ({chosen[backend]})" in result.stderr
+    assert chosen == {"auto": "onnx-int8", "torch": "torch"}
+    assert (
+        "encode with onnx-int8: cosine"
+        in run("train", data, "--out", tmp_path / "again", *options[:-1], tmp_path / "new").stderr
+    )
+    printed = run(
+        "evaluate", tmp_path / "auto", data, "--baseline", "encoder", "--json", *options[-2:]
+    ).stdout
+    assert json.loads(printed)["baseline"]["counts"]["zero_shot"]["items"] == 12
+    refused = run("train", data, "--out", tmp_path / "m", "--backend", "magic", *options)
+    assert "--backend is not right" in str(refused.exception)
+    assert "onnx-int8" in str(refused.exception)
+
+
 def test_data_verbs(data, tmp_path, shop):
     write_folder(shop, tmp_path / "plain")
     printed = json.loads(

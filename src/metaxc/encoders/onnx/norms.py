@@ -1,7 +1,7 @@
 """Layer norms out of operators that ONNX Runtime computes with vector instructions.
 
-Its kernels for layer norm on a CPU go number by number: in float32 a small, in int8 a large part of an encoder's time
-(benchmarks/quantisers.py). The same out of MeanVarianceNormalization, a product and a sum takes a quarter of that.
+Its own kernels for layer norm are slow on a CPU, which tells once the products are in int8. The same out of
+MeanVarianceNormalization, a product and a sum is faster (benchmarks/results/quantisers.json has both).
 """
 
 from __future__ import annotations
