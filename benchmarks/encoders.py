@@ -111,7 +111,9 @@ def run(name: str, folder: Path, options: argparse.Namespace) -> dict:
         kind = "adapted"
     config = IreneConfig(encoder=kind, **({"base": str(base)} if base else {}))
     started = time.process_time()
-    model = Irene(config, cache=cache).fit(dataset, report=lambda line: print("  " + line, flush=True))
+    kept = options.work / dataset.name / "encoders"
+    recipe = Irene(config, cache=cache, kept=kept)
+    model = recipe.fit(dataset, report=lambda line: print("  " + line, flush=True))
     learning = time.process_time() - started
     encoder: Encoder = model.encoder
     return {
