@@ -109,7 +109,7 @@ def _write(model: Any, file: Path) -> None:
             output_names=["embedding"],
             dynamic_axes={**dict.fromkeys(NAMES, axes), "embedding": {0: "texts"}},
             opset_version=OPSET,
-            # The newer exporter takes four times as long here, and the optimizer finds no attention in its graphs.
+            # The newer exporter took four times as long here and needs another package.
             dynamo=False,
         )
     options = FusionOptions("bert")
