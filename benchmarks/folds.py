@@ -46,7 +46,7 @@ class Lab:
         key = f"{config.encoder} {config.adapter}"
         if key not in self.encodings:
             self.encodings[key] = Remembered(self._encoding(config.encoder, config.adapter))
-        return choose_constants(config, self.encodings[key], *self.clicks)
+        return choose_constants(config, self.encodings[key], *self.clicks).constants
 
     def _encoding(self, kind: str, adapter: AdapterConfig) -> Encoding:
         if kind == "pretrained":

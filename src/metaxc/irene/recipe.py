@@ -30,8 +30,9 @@ from metaxc.emmett import Calibration, Emmett
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
 from metaxc.encoders.adapted import Adapted
 from metaxc.encoders.learning import Encoding, FixedEncoding, KeptEncoding, TowerEncoding
-from metaxc.generators import GeneratorTraining, load_generator, save_generator
-from metaxc.irene.choosing import choose_constants, in_words
+from metaxc.generators import Episode, GeneratorTraining, load_generator, save_generator
+from metaxc.generators.training import TrainedGenerator
+from metaxc.irene.choosing import Chosen, choose_constants, in_words
 from metaxc.irene.clicks import training_clicks
 from metaxc.irene.config import IreneConfig
 from metaxc.irene.parts import classifiers_of, generator_of, has_bank, informing_of, memory_of, neighbours_of
@@ -81,7 +82,8 @@ class Irene:
             generator="post_norm",
             neighbours=3,
             memory=0,
-            training=GeneratorTraining(epochs=20),
+            meta_training="observed",
+            training=GeneratorTraining(loss="cross_entropy", epochs=20, most_steps=100_000),
         )
         return cls(config, **kwargs)
 
@@ -117,12 +119,13 @@ class Irene:
         folder = stages.run(
             "tune",
             {"inputs": inputs},
-            lambda out: save_json(
-                out / "constants.json", choose_constants(self.config, encoding, observed, query_rows, clicks)
+            lambda out: _save_chosen(
+                out, choose_constants(self.config, encoding, observed, query_rows, clicks)
             ),
         )
-        chosen = load_json(folder / "constants.json")
-        combine = CombineChoice(**chosen["combine"])
+        tuned, chosen = folder, load_json(folder / "constants.json")
+        trained = (tuned / "losses.json").exists()  # on the folds; else on the observed items, below
+        kind, combine = chosen["generator"], CombineChoice(**chosen["combine"])
         recall = None if chosen["memory"] is None else Recall(**chosen["memory"])
         stages.report(f"chosen on pseudo-novel items: {in_words(chosen)}")
 
@@ -147,7 +150,9 @@ class Irene:
         folder = stages.run(
             "neighbours",
             {},
-            lambda out: _save_neighbours(out, *neighbours_of(self.config, seen, combine.neighbours)),
+            lambda out: _save_neighbours(
+                out, *neighbours_of(self.config, "combine" if trained else kind, seen, combine.neighbours)
+            ),
         )
         near = load_arrays(folder / "neighbours.safetensors")
 
@@ -156,9 +161,11 @@ class Irene:
             informing = informing_of(self.config, classifiers, seen, asked, clicks).trusted(
                 combine.neighbour_prior
             )
-            made = generator_of(
-                self.config, combine, asked, seen, clicks, informing, near["rows"], near["scores"]
-            )
+            if trained:
+                made = TrainedGenerator(load_generator(tuned), informing, load_json(tuned / "losses.json"))
+            else:
+                episode = Episode(asked, seen, clicks, informing, near["rows"], near["scores"])
+                made = generator_of(self.config, kind, combine, [episode])
             save_generator(out, made.generator)
             save_json(out / "losses.json", made.losses)
             if has_bank(self.config):
@@ -182,7 +189,13 @@ class Irene:
                 "inputs": inputs,
                 "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
                 "config": self.config.model_dump(),
-                "constants": {**chosen["combine"], **chosen["calibration"], "memory": chosen["memory"]},
+                "constants": {
+                    "generator": kind,
+                    **chosen["combine"],
+                    **chosen["calibration"],
+                    "memory": chosen["memory"],
+                },
+                "compared": chosen.get("compared", {}),
                 "pseudo_novel": chosen["pseudo_novel"],
                 "curves": _curves(encoder, load_json(folder / "losses.json")),
                 "clicks": int(clicks.nnz),
@@ -231,6 +244,13 @@ def _curves(encoder: Encoder, generator: list[float]) -> dict[str, dict[str, lis
             means = [round(float(np.mean([values[step] for step in span])), 4) for span in spans]
             curves[name] = {"step": [int(span[-1]) + 1 for span in spans], "loss": means}
     return curves
+
+
+def _save_chosen(folder: Path, chosen: Chosen) -> None:
+    save_json(folder / "constants.json", chosen.constants)
+    if chosen.trained is not None:
+        save_generator(folder, chosen.trained.generator)
+        save_json(folder / "losses.json", chosen.trained.losses)
 
 
 def _save_embeddings(folder: Path, queries: Floats, items: Floats) -> None:
