@@ -8,6 +8,7 @@ from typing import Any
 
 from metaxc import EmbeddingCache, Pretrained, read_folder
 from metaxc.data.clicks import training_clicks
+from metaxc.data.folds import Fold
 from metaxc.encoders import AdapterConfig, Encoder
 from metaxc.encoders.learning import Encoding, FixedEncoding, TowerEncoding
 from metaxc.irene import IreneConfig
@@ -47,7 +48,8 @@ class Lab:
         key = f"{config.encoder} {config.adapter}"
         if key not in self.encodings:
             self.encodings[key] = Remembered(self._encoding(config.encoder, config.adapter))
-        return choose_constants(config, self.encodings[key], *self.clicks)
+        folds = Fold.partition(self.clicks[2], config.seed, config.folds)
+        return choose_constants(config, self.encodings[key], *self.clicks, folds).constants
 
     def _encoding(self, kind: str, adapter: AdapterConfig) -> Encoding:
         if kind == "pretrained":

@@ -5,19 +5,26 @@ import pytest
 
 from metaxc.data import Dataset, split
 from metaxc.data.clicks import training_clicks
+from metaxc.data.folds import Fold
+from metaxc.emmett import Calibration
 from metaxc.errors import DataError
 from metaxc.evaluation import evaluate, model_search
 from metaxc.irene import Irene, IreneConfig
+from metaxc.irene.choosing import Candidate, choose_constants
+from metaxc.irene.parts import generator_of
 from metaxc.memory import Recall
+from metaxc.tuning import DEFAULT_COMBINE, SLACK, Quality
 
 
-@pytest.mark.parametrize("generator", ["combine", "transformer", "post_norm", "sum", "weighted_sum"])
+@pytest.mark.parametrize(
+    "generator", ["auto", "combine", "gated", "transformer", "post_norm", "sum", "weighted_sum"]
+)
 def test_every_generator_finds_the_novel_items(world, generator):
     config = IreneConfig(encoder="pretrained", generator=generator)
     model = Irene(config, encoder=world.encoder).fit(world.dataset)
     found = evaluate(model_search(model, world.dataset), world.dataset, intervals=False)
     assert found["zero_shot"]["P@1"] > 85  # the embedding alone: under 20
-    assert model.generator.kind == generator
+    assert model.generator.kind == generator or generator == "auto"
 
 
 @pytest.mark.parametrize("classifiers", ["ridge", "centroid", "one_vs_all"])
@@ -116,6 +123,96 @@ def assert_same(first, second):
     assert (different, missing) == ([], [])
 
 
+class Marking:
+    """An encoding whose embeddings tell: the first coordinate of an item is 1 where the encoder has seen its clicks."""
+
+    def __init__(self, world):
+        self.queries = np.asarray(world.encoder.queries)
+        self.items = np.asarray(world.encoder.items)
+
+    def learn(self, query_rows, item_rows, clicks, seed):
+        return item_rows
+
+    def embed(self, encoder, query_rows):
+        items = np.array(self.items)
+        items[:, 0] = 0
+        items[encoder, 0] = 1
+        return self.queries[query_rows], items
+
+
+@pytest.mark.parametrize("scheme", ["out_of_fold", "observed"])
+def test_what_a_generator_learns_from(world, monkeypatch, scheme):
+    """Out of fold: items that the encoder has not seen, none of them the judged fold's, no judge's clicks."""
+    given = []
+
+    def spy(config, kind, combine, episodes):
+        given.append(episodes)
+        return generator_of(config, kind, combine, episodes)
+
+    monkeypatch.setattr("metaxc.irene.choosing.generator_of", spy)
+    config = IreneConfig(generator="gated", meta_training=scheme, memory=0, seed=2)
+    observed, rows, clicks = training_clicks(world.dataset)
+    folds = Fold.partition(clicks, config.seed, config.folds)
+    chosen = choose_constants(config, Marking(world), observed, rows, clicks, folds)
+    for episodes in given:
+        for episode in episodes:
+            assert (episode.items[:, 0] == (scheme == "observed")).all()
+    if scheme == "observed":
+        assert [len(episodes) for episodes in given] == [1, 1, 1]
+        assert chosen.trained is None
+        return
+    assert [len(episodes) for episodes in given] == [2, 2, 2, 3]
+    assert chosen.trained is not None
+    folds = Fold.partition(clicks, config.seed, 3)
+    for number, (fold, episodes) in enumerate(zip(folds, given, strict=False)):
+        others = [other for place, other in enumerate(folds) if place != number]
+        for other, episode in zip(others, episodes, strict=True):
+            expected = clicks.toarray()[:, other.pseudo_novel]
+            expected[fold.held] = 0
+            np.testing.assert_array_equal(episode.clicks.toarray(), expected)
+    np.testing.assert_array_equal(given[3][1].clicks.toarray(), clicks.toarray()[:, folds[1].pseudo_novel])
+
+
+def test_auto_takes_the_gate_only_where_it_is_shown_to_help():
+    def candidate(kind, zero_shot, generalized):
+        quality = [Quality(value, value) for value in (zero_shot, generalized)]
+        return Candidate(kind, DEFAULT_COMBINE, [], *quality, Calibration())
+
+    combine = candidate("combine", 50, 40)
+    assert candidate("gated", 50 + 2 * SLACK, 40).beats(combine)
+    assert candidate("gated", 50 + 2 * SLACK, 40 - SLACK / 2).beats(combine)
+    assert not candidate("gated", 50 + SLACK / 2, 45).beats(combine)
+    assert not candidate("gated", 60, 40 - 2 * SLACK).beats(combine)
+
+
+def test_auto_keeps_what_it_chose_and_what_it_chose_against(world, monkeypatch):
+    for wins in (True, False):
+        monkeypatch.setattr(Candidate, "beats", lambda self, other, wins=wins: wins)
+        model = Irene(IreneConfig(encoder="pretrained", generator="auto"), encoder=world.encoder).fit(
+            world.dataset
+        )
+        assert (
+            model.generator.kind == model.about["constants"]["generator"] == ("gated" if wins else "combine")
+        )
+        assert model.neighbours == model.about["constants"]["neighbours"]
+        assert set(model.about["compared"]) == {"combine", "gated"}
+        assert ("generator" in model.about["curves"]) is wins
+
+
+def test_one_fold_is_not_enough_to_train_and_judge_a_gate(world):
+    config = IreneConfig(encoder="pretrained", generator="auto", folds=1)
+    model = Irene(config, encoder=world.encoder).fit(world.dataset)
+    assert set(model.about["compared"]) == {"combine"}
+    assert model.generator.kind == "combine"
+
+
+@pytest.mark.parametrize("ablation", [{"include_self": True}, {"training": {"train_classifiers": True}}])
+def test_ablations_of_observed_items_say_so(ablation):
+    with pytest.raises(ValueError, match="meta_training='observed'"):
+        IreneConfig(generator="transformer", **ablation)
+    IreneConfig(generator="transformer", meta_training="observed", **ablation)
+
+
 class Killed(BaseException):
     pass
 
@@ -130,8 +227,9 @@ class Killed(BaseException):
         "recipe.save_generator",
     ],
 )
-def test_stopped_inside_any_stage_it_ends_with_the_same_model(world, tmp_path, monkeypatch, place):
-    config = IreneConfig(encoder="pretrained", generator="transformer")
+@pytest.mark.parametrize("scheme", ["out_of_fold", "observed"])
+def test_stopped_inside_any_stage_it_ends_with_the_same_model(world, tmp_path, monkeypatch, place, scheme):
+    config = IreneConfig(encoder="pretrained", generator="transformer", meta_training=scheme)
     whole = Irene(config, encoder=world.encoder).fit(world.dataset, stages=tmp_path / "whole.stages")
     whole.save(tmp_path / "whole")
     calls = []
@@ -151,5 +249,5 @@ def test_stopped_inside_any_stage_it_ends_with_the_same_model(world, tmp_path, m
     again.save(tmp_path / "again")
     assert calls == [place]
     assert_same(tmp_path / "whole", tmp_path / "again")
-    if place == "recipe.save_generator":
+    if place == "recipe.save_generator" and scheme == "observed":  # out of fold the first stage saves it
         assert sum("already there" in line for line in lines) == 5

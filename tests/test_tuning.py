@@ -26,7 +26,18 @@ def test_a_fold_hides_its_items_and_queries_from_training():
     assert (Fold.draw(clicks, seed=2).held != fold.held).any()
 
 
+def test_folds_share_no_item_and_no_query():
+    clicks = csr_array((np.random.default_rng(0).random((900, 200)) < 0.1).astype(np.float32))
+    folds = Fold.partition(clicks, seed=1, count=3)
+    assert [(fold.pseudo_novel.sum(), fold.held.sum()) for fold in folds] == [(30, 135)] * 3
+    assert np.sum([fold.pseudo_novel for fold in folds], axis=0).max() == 1
+    assert np.sum([fold.held for fold in folds], axis=0).max() == 1
+    many = Fold.partition(clicks, seed=1, count=10)  # 15 % each would be more than all
+    assert np.sum([fold.pseudo_novel for fold in many], axis=0).tolist() == [1] * 200
+
+
 def test_too_few_data_give_no_fold():
+    assert Fold.partition(csr_array(np.ones((30, 20), np.float32)), seed=0, count=3) == []
     assert Fold.draw(csr_array(np.ones((30, 20), np.float32)), seed=0) is None
 
 

@@ -33,7 +33,7 @@ from metaxc.evaluation.bench.oneshot import reveal
 from metaxc.evaluation.bench.ratio import RATIOS, with_ratio
 from metaxc.evaluation.bench.tables import gap_closed, markdown, table_markdown
 from metaxc.evaluation.report.bench import read_bench
-from metaxc.generators import GeneratorTraining, ResidualTransformer, train_generator
+from metaxc.generators import Episode, GeneratorTraining, ResidualTransformer, train_generator
 from metaxc.irene import Irene, IreneConfig
 from metaxc.irene.parts import neighbours_of
 from metaxc.selectors import cross_encoder
@@ -237,7 +237,9 @@ class TestSwitches:
         before = w.copy()
         for train in (False, True):
             config = GeneratorTraining(epochs=2, batch=8, train_classifiers=train)
-            made = train_generator(ResidualTransformer(dim), queries, z, clicks, w, near, scores, config)
+            made = train_generator(
+                ResidualTransformer(dim), [Episode(queries, z, clicks, w, near, scores)], config
+            )
             np.testing.assert_array_equal(w, before)
             assert (made.classifiers is w) is not train
         changed = np.flatnonzero((made.classifiers != before).any(axis=1))
@@ -247,18 +249,23 @@ class TestSwitches:
     def test_an_item_is_its_own_nearest_neighbour_only_when_asked(self, world):
         items = np.asarray(world.encoder.items)
         itself = np.arange(len(items))
-        including = IreneConfig(generator="transformer", include_self=True)
-        assert neighbours_of(including, items, 3)[0][:, 0].tolist() == itself.tolist()
-        found = neighbours_of(IreneConfig(generator="transformer"), items, 3)[0]
+        including = IreneConfig(generator="transformer", meta_training="observed", include_self=True)
+        assert neighbours_of(including, "transformer", items, 3)[0][:, 0].tolist() == itself.tolist()
+        found = neighbours_of(IreneConfig(generator="transformer"), "transformer", items, 3)[0]
         assert found.shape == (len(items), 3)
         assert not (found == itself[:, None]).any()
-        assert neighbours_of(IreneConfig(generator="combine"), items, 3)[0].shape == (
+        assert neighbours_of(IreneConfig(generator="combine"), "combine", items, 3)[0].shape == (
             0,
             3,
         )  # nothing to train
 
     def test_self_and_trained_classifiers_reach_the_model(self, world):
-        settings = {"generator": "transformer", "neighbours": 3, "folds": 0}
+        settings = {
+            "generator": "transformer",
+            "neighbours": 3,
+            "folds": 0,
+            "meta_training": "observed",
+        }
         plain = self.fitted(world, **settings)
         with_self = self.fitted(world, **settings, include_self=True)
         trained = self.fitted(world, **settings, training={"train_classifiers": True})

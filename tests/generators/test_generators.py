@@ -1,18 +1,15 @@
-"""One contract for every generator, and what is special to each."""
+"""One contract for every generator, and what is special to each; training stands in test_training.py."""
 
 import json
 
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_array
-from torch.nn import functional
 
-from metaxc.encoders.training.batches import clustered_order
 from metaxc.errors import ModelError
 from metaxc.generators import (
     Combine,
-    GeneratorTraining,
+    Gated,
     PostNormTransformer,
     ResidualTransformer,
     Sum,
@@ -20,18 +17,26 @@ from metaxc.generators import (
     gather,
     load_generator,
     save_generator,
-    train_generator,
 )
-from metaxc.generators.training import weighted_cross_entropy
 
 DIM, K = 8, 3
 ALL = {
     "combine": lambda: Combine(0.7, 0.2),
+    "gated": lambda: nudged(Gated(0.7, 0.2)),
     "sum": Sum,
     "weighted_sum": lambda: WeightedSum(K),
     "transformer": lambda: ResidualTransformer(DIM),
     "post_norm": lambda: PostNormTransformer(DIM),
 }
+
+
+def nudged(generator):
+    """Away from the start, where most of its parts do nothing yet."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in generator.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return generator
 
 
 def inputs(n=5, seed=0):
@@ -58,7 +63,7 @@ class TestContract:
         scores[:, 2] = -np.inf
         other = selected.copy()
         other[:, 2] = 0
-        if kind in ("combine", "sum", "weighted_sum", "transformer"):
+        if kind != "post_norm":
             selected[:, 2] = 0  # `gather` gives zeros there
         made = generator.generate(z, selected, scores)
         np.testing.assert_allclose(made, generator.generate(z, other, scores), atol=1e-5)
@@ -103,60 +108,40 @@ def test_an_untrained_residual_transformer_is_the_combine():
     np.testing.assert_allclose(made, Combine(0.7, 0.2).generate(*inputs()), atol=1e-6)
 
 
+def test_an_untrained_gate_is_the_combine():
+    gate = Gated(0.7, 0.2)
+    gate.prepare(*(torch.from_numpy(part) for part in inputs(50, seed=1)))
+    np.testing.assert_allclose(
+        gate.generate(*inputs()), Combine(0.7, 0.2).generate(*inputs()), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_gate_does_not_notice_that_the_space_is_turned():
+    """What it learns in one encoder's space holds in another's: only lengths and angles count."""
+    z, selected, scores = inputs()
+    turn = np.linalg.qr(np.random.default_rng(2).normal(size=(DIM, DIM)))[0].astype(np.float32)
+    gate, transformer = nudged(Gated()), nudged(ResidualTransformer(DIM))
+    turned = (z @ turn, selected @ turn, scores)
+    np.testing.assert_allclose(gate.weights(*turned), gate.weights(z, selected, scores), rtol=1e-3)
+    np.testing.assert_allclose(
+        gate.generate(*turned), gate.generate(z, selected, scores) @ turn, rtol=1e-2, atol=1e-4
+    )
+    assert (
+        np.abs(transformer.generate(*turned) - transformer.generate(z, selected, scores) @ turn).max() > 0.1
+    )
+
+
+def test_a_gate_sees_how_many_clicks_a_neighbour_has():
+    """Trust is the length of what a neighbour lends; it can change all weights, not only scale one of them."""
+    z, selected, scores = inputs()
+    selected /= np.linalg.norm(selected, axis=2, keepdims=True)
+    gate = nudged(Gated())
+    before = gate.weights(z, selected, scores)
+    selected[:, 0] *= 0.1
+    after = gate.weights(z, selected, scores)
+    assert (np.abs(after - before) > 1e-3).any(axis=1).all()
+
+
 def test_gather_gives_zeros_for_padding():
     rows = np.array([[1, -1]])
     assert gather(np.array([[1.0], [2.0]], np.float32), rows).tolist() == [[[2.0], [0.0]]]
-
-
-def test_weighted_cross_entropy_by_hand():
-    logits = torch.tensor([[2.0, -1.0]])
-    clicked = torch.tensor([[True, False]])
-    expected = 3 * functional.softplus(torch.tensor(-2.0)) + functional.softplus(torch.tensor(-1.0))
-    torch.testing.assert_close(weighted_cross_entropy(logits, clicked, 3.0), expected)
-
-
-def test_clustered_order_is_a_permutation_that_keeps_groups_together():
-    random = np.random.default_rng(0)
-    groups = np.repeat(np.eye(8), 16, axis=0) + 0.01 * random.normal(size=(128, 8))
-    order = clustered_order(groups.astype(np.float32), 16, random)
-    assert sorted(order) == list(range(128))
-    runs = (np.diff(order // 16) != 0).sum()
-    assert runs < 40  # a random order has about 112 changes of group
-    assert order.tolist() != clustered_order(groups.astype(np.float32), 16, random).tolist()
-
-
-@pytest.mark.parametrize("kind", ["weighted_sum", "transformer", "post_norm"])
-def test_training_learns_to_trust_the_neighbours(kind):
-    """Embeddings are noise, classifiers of the same group point at the group's queries."""
-    random = np.random.default_rng(0)
-    groups, each, dim = 16, 8, 32
-    axes = np.linalg.qr(random.normal(size=(dim, dim)))[0].astype(np.float32)
-    group = np.repeat(np.arange(groups), each)
-    queries = axes[group]
-    classifiers = axes[group]
-    z = random.normal(size=(groups * each, dim)).astype(np.float32)
-    z /= np.linalg.norm(z, axis=1, keepdims=True)
-    clicks = csr_array((group[:, None] == group[None, :]).astype(np.float32))
-    near = np.stack(
-        [np.flatnonzero((group == g) & (np.arange(len(group)) != i))[:K] for i, g in enumerate(group)]
-    )
-    scores = np.ones(near.shape, np.float32)
-    make = {
-        "weighted_sum": lambda: WeightedSum(K),
-        "transformer": lambda: ResidualTransformer(dim, strength=0.1),
-        "post_norm": lambda: PostNormTransformer(dim),
-    }[kind]
-    torch.manual_seed(0)
-    generator = make()
-
-    def loss():
-        made = generator.generate(z, gather(classifiers, near), scores)
-        logits = 20 * torch.from_numpy(queries @ made.T) - 10  # where training starts
-        return weighted_cross_entropy(logits, torch.from_numpy(clicks.toarray() > 0), 4.0).item()
-
-    before = loss()
-    config = GeneratorTraining(epochs=60, batch=64, learning_rate=5e-3)
-    train_generator(generator, queries, z, clicks, classifiers, near, scores, config)
-    assert loss() < 0.5 * before
-    made = generator.generate(z, gather(classifiers, near), scores)
-    assert ((queries[::each] @ made.T).argmax(axis=0) == group).all()

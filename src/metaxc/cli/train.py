@@ -51,7 +51,7 @@ def train(
     backend: Backend = "auto",
     classifiers: Annotated[str, typer.Option(help="ridge, centroid or one_vs_all.")] = "ridge",
     generator: Annotated[
-        str, typer.Option(help="combine, transformer, post_norm, sum or weighted_sum.")
+        str, typer.Option(help="auto, combine, gated, transformer, post_norm, sum or weighted_sum.")
     ] = "combine",
     neighbours: Annotated[
         int | None, typer.Option("--neighbours", "-K", help="K; chosen on pseudo-novel items by default.")

@@ -50,10 +50,32 @@ class Fold:
     @staticmethod
     def draw(clicks: csr_array, seed: int, share: float = SHARE) -> Fold | None:
         """A random fold, or None where the data are too few to choose anything by."""
+        return next(iter(Fold.partition(clicks, seed, 1, share)), None)
+
+    @staticmethod
+    def partition(clicks: csr_array, seed: int, count: int, share: float = SHARE) -> list[Fold]:
+        """`count` random folds that share no pseudo-novel item and no held-out query, but for those with too few data
+        to choose anything by.
+
+        Disjoint, because what a generator learns on one fold's items is judged on another's.
+
+        Args:
+            clicks: (queries, observed).
+            seed: Of the two permutations that are cut into folds.
+            count: How many.
+            share: Of the items and of the queries in each fold; less where `count` of them would be more than all.
+        """
         random = np.random.default_rng(seed)
         queries, items = clicks.shape
-        pseudo_novel, held = np.zeros(items, dtype=bool), np.zeros(queries, dtype=bool)
-        pseudo_novel[random.permutation(items)[: int(share * items)]] = True
-        held[random.permutation(queries)[: int(share * queries)]] = True
-        fold = Fold(pseudo_novel, held)
-        return fold if fold.is_enough(clicks) else None
+        item_order, query_order = random.permutation(items), random.permutation(queries)
+        share = min(share, 1 / max(count, 1))
+        folds = []
+        for number in range(count):
+            pseudo_novel, held = np.zeros(items, dtype=bool), np.zeros(queries, dtype=bool)
+            for mask, order in ((pseudo_novel, item_order), (held, query_order)):
+                size = int(share * len(order))
+                mask[order[number * size : (number + 1) * size]] = True
+            fold = Fold(pseudo_novel, held)
+            if fold.is_enough(clicks):
+                folds.append(fold)
+        return folds

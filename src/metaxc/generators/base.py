@@ -43,6 +43,8 @@ class TorchGenerator(nn.Module):
     """A generator whose forward pass is a torch module; subclasses write `forward` and `weigh`."""
 
     kind: ClassVar[str] = ""
+    learning_rate: ClassVar[float] = 5e-4
+    """Of Adam, where no other is asked for; it falls with the number of parameters."""
 
     def forward(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
         """(n, dim) meta-classifiers; same shapes as `Generator.generate`."""
@@ -51,6 +53,9 @@ class TorchGenerator(nn.Module):
     def weigh(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
         """(n, K + 1) weights; same shapes as `Generator.weights`."""
         raise TypeError(f"{type(self).__name__} has no weights")
+
+    def prepare(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> None:
+        """Called once before training, with some of the items to come; most need nothing."""
 
     def settings(self) -> dict[str, float | int]:
         return {}
@@ -91,4 +96,13 @@ def gather(classifiers: Floats, rows: NDArray[np.int64]) -> Floats:
 
 def softmax_weights(scores: Tensor, temperature: Tensor | float) -> Tensor:
     """(n, K) softmax of similarity / temperature over the neighbours there are; zeros where there is none."""
-    return torch.nan_to_num(torch.softmax(scores / temperature, dim=1))
+    there = torch.isfinite(scores)
+    return shares(scores.masked_fill(~there, 0.0) / temperature, there)
+
+
+def shares(logits: Tensor, there: Tensor) -> Tensor:
+    """(n, K) softmax over the neighbours that are there, zeros elsewhere.
+
+    Where there is none, −inf in the place of a very small number would make NaN of every gradient.
+    """
+    return torch.softmax(logits.masked_fill(~there, -1e4), dim=1) * there

@@ -65,6 +65,7 @@ class WeightedSum(TorchGenerator):
     """
 
     kind: ClassVar[str] = "weighted_sum"
+    learning_rate: ClassVar[float] = 5e-3
 
     def __init__(self, neighbours: int):
         super().__init__()

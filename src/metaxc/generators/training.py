@@ -1,9 +1,9 @@
-"""Training a generator: observed items play novel ones.
+"""Training a generator on episodes: items that play novel ones.
 
-Each observed item is represented from its neighbours' classifiers, never its own, and judged by its own
-clicks. A batch is a set of *items* with a few of their queries each, so the cost grows with the items and
-not with the clicks. The items of a batch come in clusters of near neighbours, drawn anew each epoch, so
-its negatives are hard; every true pair of the batch counts as a positive, always.
+Each item is represented from its neighbours' classifiers, never its own, and judged by its own clicks: by *ranking*
+(each query's click is to win among items drawn at random) or by *cross_entropy* (the paper's: every pair of a batch by
+itself, the items in clusters of near neighbours so that negatives are hard). Every true pair of a batch is known as
+such, always.
 
 The classifiers are frozen. Training them too (`train_classifiers`) is there as an ablation: the paper's bound grows
 with what is trained, and says that novel items suffer. Where it was measured it made no difference (docs/results.md).
@@ -11,7 +11,9 @@ with what is trained, and says that novel items suffer. Where it was measured it
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -24,10 +26,14 @@ from tqdm import tqdm
 
 from metaxc.data.clicks import clicked_pairs, one_click_each
 from metaxc.encoders.training.batches import clustered_order
-from metaxc.generators.base import TorchGenerator
+from metaxc.errors import ConfigError
+from metaxc.generators.base import TorchGenerator, gather
+from metaxc.generators.episodes import Episode
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
+
+PREPARED = 1_000
 
 
 class GeneratorTraining(BaseModel):
@@ -35,19 +41,32 @@ class GeneratorTraining(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    epochs: int = Field(4, ge=0, description="passes over the observed items; 0 leaves the start as it is")
-    batch: int = Field(512, ge=2, description="items per step")
-    queries_per_item: int = Field(2, ge=1, description="clicked queries drawn per item and step")
-    cluster: int = Field(32, ge=1, description="near neighbours that share a batch")
-    learning_rate: float = Field(5e-4, gt=0, description="Adam's, falling linearly to 0")
+    loss: Literal["ranking", "cross_entropy"] = Field(
+        "ranking", description="a query's click against other items, or every pair by itself (the paper's)"
+    )
+    epochs: int = Field(
+        4,
+        ge=0,
+        description="passes over the clicking queries (ranking) or the items; 0 leaves the start as it is",
+    )
+    most_steps: int = Field(150, ge=1, description="no more than this many steps, however many queries")
+    batch: int = Field(512, ge=2, description="queries (ranking) or items per step")
+    candidates: int = Field(1024, ge=2, description="items that a click is ranked among")
+    queries_per_item: int = Field(
+        2, ge=1, description="of cross_entropy: clicked queries drawn per item and step"
+    )
+    cluster: int = Field(32, ge=1, description="of cross_entropy: near neighbours that share a batch")
+    learning_rate: float | None = Field(
+        None, gt=0, description="Adam's, falling linearly to 0; the generator's own when not given"
+    )
     positive_weight: float = Field(4.0, gt=0, description="C: what a missed click costs against a false one")
     scale: float = Field(20.0, gt=0, description="of the logits at the start; learnt")
     train_classifiers: bool = Field(False, description="update the neighbours' classifiers too; an ablation")
 
 
 class TrainedGenerator(NamedTuple):
-    """A trained generator, the (observed, dim) classifiers it is to be given (those it was trained on, or what
-    training made of them), and the loss of every step."""
+    """A trained generator, the (observed, dim) classifiers of the last episode (as they were, or what training made of
+    them), and the loss of every step."""
 
     generator: TorchGenerator
     classifiers: Floats
@@ -55,77 +74,176 @@ class TrainedGenerator(NamedTuple):
 
 
 def train_generator(
-    generator: TorchGenerator,
-    queries: Floats,
-    embeddings: Floats,
-    clicks: csr_array,
-    classifiers: Floats,
-    neighbours: Rows,
-    scores: Floats,
-    config: GeneratorTraining,
-    *,
-    seed: int = 0,
+    generator: TorchGenerator, episodes: Sequence[Episode], config: GeneratorTraining, *, seed: int = 0
 ) -> TrainedGenerator:
     """Train `generator` in place, and return it with the classifiers it works on.
 
     Args:
         generator: What to train; the combine and the sum have nothing to learn and come back as they are.
-        queries: (queries, dim).
-        embeddings: (observed, dim) the items' embeddings.
-        clicks: (queries, observed).
-        classifiers: (observed, dim); never changed in place.
-        neighbours: (observed, K) rows, the item itself excluded.
-        scores: (observed, K) similarities, by the same selector as in serving.
+        episodes: What to learn from, at least one; a batch comes from one of them.
         config: How.
-        seed: Of clusters, order and choice of queries.
+        seed: Of order, choice of queries and negatives.
     """
+    if config.train_classifiers and len(episodes) > 1:
+        raise ConfigError(
+            "Classifiers of several episodes cannot be trained",
+            got=f"{len(episodes)} episodes",
+            expected="one, whose classifiers the model keeps",
+            fix="set meta_training to observed, or leave train_classifiers out",
+        )
     learns = bool(list(generator.parameters())) or config.train_classifiers
     if not learns or config.epochs == 0:
-        return TrainedGenerator(generator.eval(), classifiers, [])
+        return TrainedGenerator(generator.eval(), episodes[-1].classifiers, [])
     random = np.random.default_rng(seed)
     torch.manual_seed(seed)  # dropout draws from the global generator
-    by_item = csr_array(clicks.T.tocsr())
-    by_item.sort_indices()
-    clicked_items = np.flatnonzero(np.diff(by_item.indptr) > 0)
-    batch = min(config.batch, len(clicked_items))
-    per_epoch = max(1, len(clicked_items) // batch)
-    steps = per_epoch * config.epochs
-    log_scale = nn.Parameter(torch.tensor(config.scale).log())
-    bias = nn.Parameter(torch.tensor(-config.scale / 2))
-    weights = nn.Parameter(torch.from_numpy(classifiers.copy()), requires_grad=config.train_classifiers)
-    learnt = [*generator.parameters(), log_scale, bias, *([weights] if config.train_classifiers else [])]
-    optimizer = torch.optim.Adam(learnt, lr=config.learning_rate)
+    sources = [(_Ranked if config.loss == "ranking" else _Clustered)(episode, config) for episode in episodes]
+    generator.prepare(*_some_of_each(episodes, random))
+    steps = min(sum(source.batches for source in sources) * config.epochs, config.most_steps)
+    head = _Head(config.scale)
+    trained = [source.weights for source in sources if config.train_classifiers]
+    learnt = [*generator.parameters(), *head.parameters(), *trained]
+    rate = config.learning_rate or generator.learning_rate
+    optimizer = torch.optim.Adam(learnt, lr=rate)
     generator.train()
-    losses = []
+    losses: list[float] = []
     with tqdm(total=steps, desc="train the generator", unit="step", disable=None, leave=False) as bar:
-        for step in range(steps):
-            if step % per_epoch == 0:
-                order = clicked_items[clustered_order(embeddings[clicked_items], config.cluster, random)]
-            rows = order[(step % per_epoch) * batch :][:batch]
-            drawn = [one_click_each(by_item, rows, random) for _ in range(config.queries_per_item)]
-            query_rows = np.unique(np.concatenate(drawn))
-            made = generator(
-                torch.from_numpy(embeddings[rows]),
-                _gathered(weights, torch.from_numpy(neighbours[rows])),
-                torch.from_numpy(scores[rows]),
-            )
-            logits = log_scale.exp() * (torch.from_numpy(np.array(queries[query_rows])) @ made.T) + bias
-            loss = weighted_cross_entropy(
-                logits, torch.from_numpy(clicked_pairs(clicks, query_rows, rows)), config.positive_weight
-            )
-            optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - step / steps)
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            losses.append(loss.item())
-            bar.update()
-    kept = weights.detach().numpy() if config.train_classifiers else classifiers
+        while len(losses) < steps:
+            for source, rows in islice(_epoch(sources, random), steps - len(losses)):
+                loss = source.loss(generator, head, rows, random)
+                optimizer.param_groups[0]["lr"] = rate * (1 - len(losses) / steps)
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                losses.append(loss.item())
+                bar.update()
+    kept = sources[-1].weights.detach().numpy() if config.train_classifiers else episodes[-1].classifiers
     return TrainedGenerator(generator.eval(), kept, losses)
 
 
-def _gathered(classifiers: Tensor, rows: Tensor) -> Tensor:
-    """`metaxc.generators.base.gather`, through which gradients flow."""
-    return classifiers[rows.clamp(min=0)] * (rows >= 0).unsqueeze(2)
+def _some_of_each(episodes: Sequence[Episode], random: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Embeddings, selected classifiers and scores of at most `PREPARED` items of each episode."""
+    parts: list[tuple[Floats, Floats, Floats]] = []
+    for episode in episodes:
+        rows = random.permutation(len(episode.items))[:PREPARED]
+        selected = gather(episode.classifiers, episode.neighbours[rows])
+        parts.append((episode.items[rows], selected, episode.scores[rows]))
+    embeddings, selected, scores = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return torch.from_numpy(embeddings), torch.from_numpy(selected), torch.from_numpy(scores)
+
+
+class _Head(nn.Module):
+    """What makes logits of inner products."""
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.log_scale = nn.Parameter(torch.tensor(scale).log())
+        self.bias = nn.Parameter(torch.tensor(-scale / 2))
+
+    def forward(self, queries: Tensor, made: Tensor) -> Tensor:
+        logits: Tensor = self.log_scale.exp() * (queries @ made.T) + self.bias
+        return logits
+
+
+class _Source:
+    """An episode as batches are drawn from it; subclasses say what a batch is and what it costs."""
+
+    batches: int
+
+    def __init__(self, episode: Episode, config: GeneratorTraining):
+        self.episode, self.config = episode, config
+        self.weights = nn.Parameter(
+            torch.from_numpy(episode.classifiers.copy()), requires_grad=config.train_classifiers
+        )
+
+    def epoch(self, random: np.random.Generator) -> list[Rows]:
+        """The rows of each batch, drawn anew."""
+        raise NotImplementedError
+
+    def loss(self, generator: TorchGenerator, head: _Head, rows: Rows, random: np.random.Generator) -> Tensor:
+        """Of one batch."""
+        raise NotImplementedError
+
+    def made(self, generator: TorchGenerator, items: Rows) -> Tensor:
+        """(items, dim) meta-classifiers, through which gradients flow."""
+        near = torch.from_numpy(self.episode.neighbours[items])
+        made: Tensor = generator(
+            torch.from_numpy(self.episode.items[items]),
+            self.weights[near.clamp(min=0)] * (near >= 0).unsqueeze(2),
+            torch.from_numpy(self.episode.scores[items]),
+        )
+        return made
+
+    def queries(self, rows: Rows) -> Tensor:
+        return torch.from_numpy(np.array(self.episode.queries[rows]))
+
+
+class _Ranked(_Source):
+    """A batch is a set of queries, each with one of its clicks, ranked among items drawn at random. Queries count
+    alike, as in the metrics; an item counts by its clicks."""
+
+    def __init__(self, episode: Episode, config: GeneratorTraining):
+        super().__init__(episode, config)
+        self.asking = np.flatnonzero(np.diff(episode.clicks.indptr) > 0)
+        self.batch = min(config.batch, len(self.asking))
+        self.batches = len(self.asking) // self.batch if self.batch else 0
+
+    def epoch(self, random: np.random.Generator) -> list[Rows]:
+        order = random.permutation(self.asking)
+        return [order[number * self.batch :][: self.batch] for number in range(self.batches)]
+
+    def loss(self, generator: TorchGenerator, head: _Head, rows: Rows, random: np.random.Generator) -> Tensor:
+        clicked = one_click_each(self.episode.clicks, rows, random)
+        count = len(self.episode.items)
+        drawn = random.permutation(count)[: self.config.candidates]
+        items = np.unique(np.concatenate([clicked, drawn])).astype(np.int64)
+        logits = head(self.queries(rows), self.made(generator, items))
+        target = torch.from_numpy(np.searchsorted(items, clicked))
+        return ranking_loss(logits, target, torch.from_numpy(clicked_pairs(self.episode.clicks, rows, items)))
+
+
+class _Clustered(_Source):
+    """A batch is a set of items in clusters of near neighbours, so that its negatives are hard, and a few queries of
+    each."""
+
+    def __init__(self, episode: Episode, config: GeneratorTraining):
+        super().__init__(episode, config)
+        self.by_item = csr_array(episode.clicks.T.tocsr())
+        self.by_item.sort_indices()
+        self.clicked = np.flatnonzero(np.diff(self.by_item.indptr) > 0)
+        self.batch = min(config.batch, len(self.clicked))
+        self.batches = len(self.clicked) // self.batch if self.batch else 0
+
+    def epoch(self, random: np.random.Generator) -> list[Rows]:
+        items = self.episode.items[self.clicked]
+        order = self.clicked[clustered_order(items, self.config.cluster, random)]
+        return [order[number * self.batch :][: self.batch] for number in range(self.batches)]
+
+    def loss(self, generator: TorchGenerator, head: _Head, rows: Rows, random: np.random.Generator) -> Tensor:
+        drawn = [one_click_each(self.by_item, rows, random) for _ in range(self.config.queries_per_item)]
+        asking = np.unique(np.concatenate(drawn))
+        logits = head(self.queries(asking), self.made(generator, rows))
+        clicked = torch.from_numpy(clicked_pairs(self.episode.clicks, asking, rows))
+        return weighted_cross_entropy(logits, clicked, self.config.positive_weight)
+
+
+def _epoch(sources: Sequence[_Source], random: np.random.Generator) -> Iterator[tuple[_Source, Rows]]:
+    """Every batch of every episode once; the episodes take turns at random."""
+    batches = [source.epoch(random) for source in sources]
+    turns = np.repeat(np.arange(len(sources)), [len(of_one) for of_one in batches])
+    for number in random.permutation(turns):
+        yield sources[number], batches[number].pop(0)
+
+
+def ranking_loss(logits: Tensor, target: Tensor, clicked: Tensor) -> Tensor:
+    """Softmax of each query's one click against the items that it did not click.
+
+    Args:
+        logits: (queries, items).
+        target: (queries,) the column of the click that is to win.
+        clicked: (queries, items) bool; other clicks of the query are left out as negatives.
+    """
+    others = clicked.scatter(1, target.unsqueeze(1), False)
+    return functional.cross_entropy(logits.masked_fill(others, float("-inf")), target)
 
 
 def weighted_cross_entropy(logits: Tensor, clicked: Tensor, positive_weight: float) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from metaxc.classifiers import OneVsAllConfig
 from metaxc.encoders import AdapterConfig
@@ -29,8 +29,14 @@ class IreneConfig(BaseModel):
     adapter: AdapterConfig = Field(default_factory=AdapterConfig, description="training of the towers")
     classifiers: Literal["ridge", "centroid", "one_vs_all"] = Field("ridge", description="of observed items")
     one_vs_all: OneVsAllConfig = Field(default_factory=OneVsAllConfig, description="when so trained")
-    generator: Literal["combine", "transformer", "post_norm", "sum", "weighted_sum"] = Field(
-        "combine", description="what makes meta-classifiers"
+    generator: Literal["auto", "combine", "gated", "transformer", "post_norm", "sum", "weighted_sum"] = Field(
+        "combine",
+        description="what makes meta-classifiers; auto: gated where the folds show that it helps, else combine",
+    )
+    meta_training: Literal["out_of_fold", "observed"] = Field(
+        "out_of_fold",
+        description="what a generator learns from: items that its encoder has not seen (of two folds or more), or, "
+        "as in the paper, the observed items",
     )
     neighbours: int | None = Field(None, ge=1, description="K; chosen on pseudo-novel items when not given")
     depth: int = Field(1, ge=1, description="transformer layers (the paper's K and depth: 3 and 1)")
@@ -52,6 +58,18 @@ class IreneConfig(BaseModel):
         description="of pseudo-novel items, to choose the constants by; 0 takes the default constants",
     )
     seed: int = Field(0, ge=0, description="of everything random")
+
+    @model_validator(mode="after")
+    def _ablations_learn_from_observed_items(self) -> IreneConfig:
+        for name, given in (
+            ("include_self", self.include_self),
+            ("training.train_classifiers", self.training.train_classifiers),
+        ):
+            if given and self.meta_training != "observed":
+                raise ValueError(
+                    f"{name} is about items that have a classifier: give meta_training='observed' too"
+                )
+        return self
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,8 @@ from scipy.sparse import csr_array
 from metaxc.classifiers import Classifiers, centroid, one_vs_all, ridge
 from metaxc.generators import (
     Combine,
+    Episode,
+    Gated,
     PostNormTransformer,
     ResidualTransformer,
     Sum,
@@ -65,43 +67,39 @@ def informing_of(
     return classifiers
 
 
+def kinds_of(config: IreneConfig, folds: int) -> tuple[str, ...]:
+    """The kinds of generator that are tried, the simplest first; with one fold alone no gate could be trained on items
+    that its encoder has not seen, and judged on others."""
+    if config.generator != "auto":
+        return (config.generator,)
+    return ("combine", "gated") if folds > 1 else ("combine",)
+
+
+def learns(config: IreneConfig, kind: str) -> bool:
+    """Whether a kind of generator has anything to learn."""
+    return kind not in ("combine", "sum") or config.training.train_classifiers
+
+
 def generator_of(
-    config: IreneConfig,
-    combine: CombineChoice,
-    queries: Floats,
-    items: Floats,
-    clicks: csr_array,
-    classifiers: Floats,
-    near: Rows,
-    scores: Floats,
+    config: IreneConfig, kind: str, combine: CombineChoice, episodes: Sequence[Episode]
 ) -> TrainedGenerator:
-    """A generator trained on the observed items; arguments as of `train_generator`."""
+    """A generator of a kind, trained on the episodes from where the combine starts it."""
     torch.manual_seed(config.seed)
-    dim = items.shape[1]
+    dim = episodes[0].items.shape[1]
     makers: dict[str, Callable[[], TorchGenerator]] = {
         "combine": lambda: Combine(combine.strength, combine.temperature),
+        "gated": lambda: Gated(combine.strength, combine.temperature),
         "sum": Sum,
         "weighted_sum": lambda: WeightedSum(combine.neighbours),
         "transformer": lambda: ResidualTransformer(dim, config.depth, combine.strength, combine.temperature),
         "post_norm": lambda: PostNormTransformer(dim, config.depth),
     }
-    return train_generator(
-        makers[config.generator](),
-        queries,
-        items,
-        clicks,
-        classifiers,
-        near,
-        scores,
-        config.training,
-        seed=config.seed,
-    )
+    return train_generator(makers[kind](), episodes, config.training, seed=config.seed)
 
 
-def neighbours_of(config: IreneConfig, items: Floats, k: int) -> tuple[Rows, Floats]:
-    """What a generator is trained on, the observed items' neighbours among themselves: (observed, k) rows and
-    similarities. Nothing, (0, k), where the generator has nothing to learn: the search takes longer than all else."""
-    learns = config.generator not in ("combine", "sum") or config.training.train_classifiers
-    asked = items if learns else items[:0]
+def neighbours_of(config: IreneConfig, kind: str, items: Floats, k: int) -> tuple[Rows, Floats]:
+    """What a generator that learns from observed items is given, their neighbours among themselves: (observed, k)
+    rows and similarities. Nothing, (0, k), where there is nothing to learn: the search takes longer than all else."""
+    asked = items if learns(config, kind) else items[:0]
     itself = None if config.include_self else np.arange(len(asked))
     return NearestSelector(items).select(asked, k, exclude_self=itself)

@@ -34,8 +34,9 @@ from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
 from metaxc.encoders.adapted import Adapted
 from metaxc.encoders.learning import Encoding, FixedEncoding, KeptEncoding, TowerEncoding
 from metaxc.encoders.training.record import EncoderRecord, known_folds
-from metaxc.generators import GeneratorTraining, load_generator, save_generator
-from metaxc.irene.choosing import choose_constants, in_words
+from metaxc.generators import Episode, GeneratorTraining, load_generator, save_generator
+from metaxc.generators.training import TrainedGenerator
+from metaxc.irene.choosing import Chosen, choose_constants, in_words
 from metaxc.irene.config import IreneConfig
 from metaxc.irene.parts import classifiers_of, generator_of, has_bank, informing_of, memory_of, neighbours_of
 from metaxc.memory import Recall
@@ -86,7 +87,8 @@ class Irene:
             generator="post_norm",
             neighbours=3,
             memory=0,
-            training=GeneratorTraining(epochs=20),
+            meta_training="observed",
+            training=GeneratorTraining(loss="cross_entropy", epochs=20, most_steps=100_000),
         )
         return cls(config, **kwargs)
 
@@ -122,8 +124,8 @@ class Irene:
         folder = stages.run(
             "tune",
             {"inputs": inputs},
-            lambda out: save_json(
-                out / "constants.json",
+            lambda out: _save_chosen(
+                out,
                 choose_constants(
                     self.config,
                     encoding,
@@ -134,8 +136,9 @@ class Irene:
                 ),
             ),
         )
-        chosen = load_json(folder / "constants.json")
-        combine = CombineChoice(**chosen["combine"])
+        tuned, chosen = folder, load_json(folder / "constants.json")
+        trained = (tuned / "losses.json").exists()  # on the folds; else on the observed items, below
+        kind, combine = chosen["generator"], CombineChoice(**chosen["combine"])
         recall = None if chosen["memory"] is None else Recall(**chosen["memory"])
         stages.report(f"chosen on pseudo-novel items: {in_words(chosen)}")
 
@@ -160,7 +163,9 @@ class Irene:
         folder = stages.run(
             "neighbours",
             {},
-            lambda out: _save_neighbours(out, *neighbours_of(self.config, seen, combine.neighbours)),
+            lambda out: _save_neighbours(
+                out, *neighbours_of(self.config, "combine" if trained else kind, seen, combine.neighbours)
+            ),
         )
         near = load_arrays(folder / "neighbours.safetensors")
 
@@ -169,9 +174,11 @@ class Irene:
             informing = informing_of(self.config, classifiers, seen, asked, clicks).trusted(
                 combine.neighbour_prior
             )
-            made = generator_of(
-                self.config, combine, asked, seen, clicks, informing, near["rows"], near["scores"]
-            )
+            if trained:
+                made = TrainedGenerator(load_generator(tuned), informing, load_json(tuned / "losses.json"))
+            else:
+                episode = Episode(asked, seen, clicks, informing, near["rows"], near["scores"])
+                made = generator_of(self.config, kind, combine, [episode])
             save_generator(out, made.generator)
             save_json(out / "losses.json", made.losses)
             if has_bank(self.config):
@@ -195,7 +202,13 @@ class Irene:
                 "inputs": inputs,
                 "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
                 "config": self.config.model_dump(),
-                "constants": {**chosen["combine"], **chosen["calibration"], "memory": chosen["memory"]},
+                "constants": {
+                    "generator": kind,
+                    **chosen["combine"],
+                    **chosen["calibration"],
+                    "memory": chosen["memory"],
+                },
+                "compared": chosen.get("compared", {}),
                 "pseudo_novel": chosen["pseudo_novel"],
                 "curves": _curves(encoder, load_json(folder / "losses.json")),
                 "clicks": int(clicks.nnz),
@@ -221,8 +234,7 @@ class Irene:
         held out of its training can play novel."""
         record = None if self.encoder is not None else EncoderRecord.of(Pretrained(self.config.base).folder)
         if record is None or not record.learnt_from_clicks or not self.config.folds:
-            drawn = [Fold.draw(clicks, self.config.seed + number) for number in range(self.config.folds)]
-            return [fold for fold in drawn if fold is not None]
+            return Fold.partition(clicks, self.config.seed, self.config.folds)
         known = known_folds(
             record, dataset, (observed, query_rows, clicks), self.config.folds, self.config.seed
         )
@@ -285,6 +297,13 @@ def _curves(encoder: Encoder, generator: list[float]) -> dict[str, dict[str, lis
             means = [round(float(np.mean([values[step] for step in span])), 4) for span in spans]
             curves[name] = {"step": [int(span[-1]) + 1 for span in spans], "loss": means}
     return curves
+
+
+def _save_chosen(folder: Path, chosen: Chosen) -> None:
+    save_json(folder / "constants.json", chosen.constants)
+    if chosen.trained is not None:
+        save_generator(folder, chosen.trained.generator)
+        save_json(folder / "losses.json", chosen.trained.losses)
 
 
 def _save_embeddings(folder: Path, queries: Floats, items: Floats) -> None:
