@@ -10,22 +10,12 @@ import time
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import run
 
 from metaxc import Emmett
-from metaxc.cli.main import app
 from metaxc.data import read_folder, split, write_folder
-from metaxc.errors import MetaxcError
 
 TRAIN = ["--encoder", "static", "--epochs", "20", "--threads", "1"]
-
-
-def run(*args):
-    """Run in this process; errors as the command would print them."""
-    result = CliRunner().invoke(app, [str(arg) for arg in args])
-    if result.exception is not None and not isinstance(result.exception, SystemExit | MetaxcError):
-        raise result.exception
-    return result
 
 
 def shell(*args, **kwargs):

@@ -4,22 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from commands import run
 from sentence_transformers import SentenceTransformer
-from typer.testing import CliRunner
 
 from metaxc import Emmett
-from metaxc.cli.main import app
 from metaxc.data import split, write_folder
-from metaxc.errors import ConfigError, MetaxcError
+from metaxc.errors import ConfigError
 
 QUICK = ["--steps", "6", "--batch", "16", "--threads", "1", "--holdout", "0.5"]
-
-
-def run(*args):
-    result = CliRunner().invoke(app, [str(arg) for arg in args])
-    if result.exception is not None and not isinstance(result.exception, SystemExit | MetaxcError):
-        raise result.exception
-    return result
 
 
 @pytest.fixture(scope="module")

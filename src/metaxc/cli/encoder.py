@@ -9,7 +9,18 @@ from typing import Annotated
 
 import typer
 
-from metaxc.cli.shared import Cache, Data, Json, Seed, Threads, print_json, say, set_threads, with_split
+from metaxc.cli.shared import (
+    Cache,
+    Data,
+    Json,
+    Seed,
+    Threads,
+    not_right,
+    print_json,
+    say,
+    set_threads,
+    with_split,
+)
 from metaxc.errors import ConfigError
 
 app = typer.Typer(
@@ -89,11 +100,7 @@ def train_encoder(
             }
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        name = "-".join(map(str, first["loc"])).replace("_", "-")
-        raise ConfigError(
-            f"--{name} is not right", got=repr(first["input"]), expected=first["msg"]
-        ) from error
+        raise not_right(error) from error
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise ConfigError(
             "The output folder is there already",

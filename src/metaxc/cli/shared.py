@@ -16,6 +16,8 @@ from rich.table import Table
 from metaxc.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from pydantic import ValidationError
+
     from metaxc.data import Dataset
     from metaxc.emmett import Emmett
 
@@ -40,6 +42,13 @@ Backend = Annotated[
         "auto: the fastest that agrees with torch on a sample of DATA's texts. The model is served by the same one.",
     ),
 ]
+
+
+def not_right(error: ValidationError) -> ConfigError:
+    """A setting that its model refused, as the option that gave it."""
+    first = error.errors()[0]
+    name = "-".join(map(str, first["loc"])).replace("_", "-") or "option"
+    return ConfigError(f"--{name} is not right", got=repr(first["input"]), expected=first["msg"])
 
 
 def say(line: str) -> None:

@@ -16,6 +16,7 @@ from metaxc.cli.shared import (
     Json,
     Seed,
     Threads,
+    not_right,
     print_json,
     say,
     set_threads,
@@ -127,12 +128,7 @@ def train(
         changes = {"seed": seed, "backend": backend, **({"base": base} if base else {})}
         config = IreneConfig.model_validate({**config.model_dump(), **changes})
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(
-            f"--{'-'.join(map(str, first['loc'])) or 'option'} is not right",
-            got=repr(first["input"]),
-            expected=first["msg"],
-        ) from error
+        raise not_right(error) from error
     given = read_folder(data)
     own = read_vectors(data, given) if encoder == "vectors" else None
     dataset, made_split = with_split(given, {"novel": novel, "test": test, "by": by, "seed": seed})

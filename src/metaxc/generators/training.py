@@ -11,6 +11,7 @@ with what is trained, and says that novel items suffer. Where it was measured it
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -144,7 +145,7 @@ class _Head(nn.Module):
         return logits
 
 
-class _Source:
+class _Source(ABC):
     """An episode as batches are drawn from it; subclasses say what a batch is and what it costs."""
 
     batches: int
@@ -155,13 +156,13 @@ class _Source:
             torch.from_numpy(episode.classifiers.copy()), requires_grad=config.train_classifiers
         )
 
+    @abstractmethod
     def epoch(self, random: np.random.Generator) -> list[Rows]:
         """The rows of each batch, drawn anew."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(self, generator: TorchGenerator, head: _Head, rows: Rows, random: np.random.Generator) -> Tensor:
         """Of one batch."""
-        raise NotImplementedError
 
     def made(self, generator: TorchGenerator, items: Rows) -> Tensor:
         """(items, dim) meta-classifiers, through which gradients flow."""
