@@ -27,7 +27,7 @@ from metaxc.data.clicks import training_clicks
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained
 from metaxc.encoders.tokens import BagTokenizer
 from metaxc.encoders.training.recipes import EncoderTraining, train_encoder
-from metaxc.evaluation.protocol import evaluate
+from metaxc.evaluation.protocol import Evaluation, evaluate
 from metaxc.evaluation.searches import encoder_search, model_search
 
 TOKENS_PER_SECOND = 900
@@ -91,10 +91,10 @@ def trained(name: str, dataset: Dataset, options: argparse.Namespace) -> tuple[P
     return place, json.loads(cost.read_text())
 
 
-def figures(found: object) -> dict:
+def figures(found: Evaluation) -> dict:
     """P@1 and R@10 of both settings, percent."""
     return {
-        setting: {name: round(getattr(found, setting)[name], 2) for name in ("P@1", "R@10")}
+        setting: {name: round(found[setting][name], 2) for name in ("P@1", "R@10")}
         for setting in ("zero_shot", "generalized")
     }
 
