@@ -22,11 +22,13 @@ import torch
 
 from metaxc import EmbeddingCache, Pretrained, read_folder
 from metaxc.data import Dataset
+from metaxc.data.clicks import training_clicks
+from metaxc.data.folds import Fold
 from metaxc.encoders.learning import Encoding, KeptEncoding, TowerEncoding
 from metaxc.evaluation import evaluate, model_search
-from metaxc.irene import Irene, IreneConfig, training_clicks
+from metaxc.irene import Irene, IreneConfig
 from metaxc.irene.choosing import Tried, judged, start_of, try_fold
-from metaxc.tuning import CombineChoice, Fold
+from metaxc.tuning import CombineChoice
 
 GENTLY = {"learning_rate": 1e-4}
 ROWS: dict[str, dict[str, Any]] = {
