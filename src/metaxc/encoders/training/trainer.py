@@ -49,9 +49,9 @@ class TrainingConfig(BaseModel):
         0.75, ge=0, le=1, description="how much of log(clicks) an item is excused for when it is a negative"
     )
     graph_tokens: int = Field(
-        65_536,
+        16_384,
         ge=0,
-        description="batches with more tokens cache gradients; about 3 GB with six layers of 384",
+        description="batches with more tokens cache gradients: a graph holds about 0.15 MB per token (six layers of 384)",
     )
     judge_every: int = Field(0, ge=0, description="steps between two judgements; 0 never judges")
     patience: int = Field(3, ge=1, description="judgements without a better one after which training stops")
