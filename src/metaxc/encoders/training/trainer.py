@@ -51,7 +51,7 @@ class TrainingConfig(BaseModel):
     graph_tokens: int = Field(
         16_384,
         ge=0,
-        description="batches with more tokens cache gradients: a graph holds about 0.15 MB per token (six layers of 384)",
+        description="batches with more tokens cache gradients; a graph of six layers holds about 0.15 MB a token",
     )
     judge_every: int = Field(0, ge=0, description="steps between two judgements; 0 never judges")
     patience: int = Field(3, ge=1, description="judgements without a better one after which training stops")
