@@ -132,6 +132,11 @@ def run(name: str, folder: Path, options: argparse.Namespace) -> dict:
     }
 
 
+def rows_of(file: Path) -> list[dict]:
+    """The rows of a result file, none where there is none."""
+    return json.loads(file.read_text()) if file.exists() else []
+
+
 def why_not(row: dict) -> str:
     """What a row says where IRENE does not improve R@10."""
     worse = [s for s in ("zero_shot", "generalized") if row["irene"][s]["R@10"] <= row["alone"][s]["R@10"]]
@@ -147,7 +152,7 @@ def table(out: Path) -> str:
     """All rows as Markdown."""
     lines = []
     for file in sorted(out.glob("*.json")):
-        rows = {row["row"]: row for row in json.loads(file.read_text())}
+        rows = {row["row"]: row for row in rows_of(file)}
         lines += [
             f"\n**{file.stem}**\n",
             "| encoder | CPU s to train | zero-shot alone | + IRENE | generalized alone | + IRENE | |",
@@ -195,14 +200,15 @@ def main() -> None:
                     print(folder.name, name, trained(on, read_folder(folder), options)[1], flush=True)
                 continue
             file = options.out / f"{folder.name}.json"
-            known = json.loads(file.read_text()) if file.exists() else []
-            if any(row["row"] == name and row["budget"] == options.budget for row in known):
+            if any(row["row"] == name and row["budget"] == options.budget for row in rows_of(file)):
                 continue
-            row = run(name, folder, options)
-            print(folder.name, name, row["alone"], row["irene"], flush=True)
-            known = [row for row in known if row["row"] != name] + [row]
+            made = run(name, folder, options)
+            print(folder.name, name, made["alone"], made["irene"], flush=True)
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(known, indent=1) + "\n")
+            others = [
+                row for row in rows_of(file) if row["row"] != name
+            ]  # another process may have added some
+            file.write_text(json.dumps([*others, made], indent=1) + "\n")
 
 
 if __name__ == "__main__":
