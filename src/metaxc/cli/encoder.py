@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import Annotated
@@ -112,7 +111,6 @@ def train_encoder(
     how = {"novel": novel, "test": test, "by": "random", "seed": seed}
     dataset, _ = with_split(read_folder(data), how)
     record = run(dataset, config, out, base=base or DEFAULT, cache=EmbeddingCache(cache), report=say)
-    shutil.rmtree(out.with_name(f"{out.name}.checkpoint"), ignore_errors=True)
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     for step, found in record.judged:
         say(f"step {step}: zero-shot R@10 {found:.1f} on held-out items")

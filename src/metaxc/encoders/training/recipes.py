@@ -20,6 +20,7 @@ stay, and what is built on it chooses its constants on them.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,6 +165,7 @@ def train_encoder(
         with whole_folder(out) as new:
             sentence_transformer.save(str(new), create_model_card=False)
             record.write(new)
+        shutil.rmtree(checkpoints, ignore_errors=True)
     return record
 
 
