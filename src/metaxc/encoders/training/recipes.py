@@ -141,7 +141,8 @@ def train_encoder(
     material = _material(dataset, config)
     report(
         f"learn from {material.clicks.nnz:,} clicks of {material.clicks.shape[0]:,} queries on "
-        f"{material.clicks.shape[1]:,} items; {material.judging.shape[1]:,} items held out to judge by"
+        f"{material.clicks.shape[1]:,} items; {len(material.held_items):,} items held out, "
+        f"{material.judging.shape[1]:,} of them to judge by"
     )
     key = digest_of([dataset.fingerprint, config.model_dump(), pretrained.weights, torch.get_num_threads()])
     sentence_transformer = pretrained.sentence_transformer()

@@ -128,13 +128,11 @@ def _nearest_items(asked: tuple[Rows, csr_array], items: csr_array) -> list[tupl
     none = np.empty(0, np.int64)
     nothing = click_matrix(none, none, (queries.shape[0], items.shape[0]))
     best = hardest(lambda some: (queries[some] @ items.T).toarray(), nothing, NEAR_ITEMS)
-    found = []
-    for place, columns in enumerate(best):
-        for column in columns[columns >= 0]:
-            common = float((queries[[place]] @ items[[column]].T).toarray()[0, 0])
-            if COMMON <= common < 0.999:
-                found.append((int(rows[place]), int(column)))
-    return found
+    place, rank = np.nonzero(best >= 0)
+    column = best[place, rank]
+    common = np.asarray(queries[place].multiply(items[column]).sum(axis=1)).ravel()
+    kept = (common >= COMMON) & (common < 0.999)
+    return list(zip(rows[place[kept]].tolist(), column[kept].tolist(), strict=True))
 
 
 def _clusters(terms: csr_array, most: int, random: np.random.Generator) -> list[tuple[int, int]]:

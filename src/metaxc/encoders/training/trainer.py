@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_array
@@ -51,7 +50,7 @@ class TrainingConfig(BaseModel):
     graph_tokens: int = Field(
         16_384,
         ge=0,
-        description="batches with more tokens cache gradients; a graph of six layers holds about 0.15 MB a token",
+        description="batches with more tokens cache gradients, so that a graph does not fill a laptop's memory",
     )
     judge_every: int = Field(0, ge=0, description="steps between two judgements; 0 never judges")
     patience: int = Field(3, ge=1, description="judgements without a better one after which training stops")
@@ -76,11 +75,6 @@ class Trained:
 
     losses: list[float] = field(default_factory=list)
     judged: list[tuple[int, float]] = field(default_factory=list)
-
-    @property
-    def best(self) -> tuple[int, float] | None:
-        """The first of the best judgements."""
-        return max(self.judged, key=lambda judgement: judgement[1]) if self.judged else None
 
 
 def train(
