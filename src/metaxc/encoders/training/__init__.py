@@ -1,1 +1,1 @@
-"""One trainer for encoders (`trainer`), made of parts that compose; `recipes` has the four that users ask for by name."""
+"""One trainer for encoders (`trainer`), made of parts that compose; `recipes` has the four with names."""
