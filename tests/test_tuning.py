@@ -118,3 +118,23 @@ def test_a_memory_that_knows_is_used_and_one_that_misleads_is_not():
     assert chosen.strength == min(tuning.RECALL_STRENGTHS)  # all rank alike: the weakest is taken
     assert choose_recall([remembering(wrong)], made, quiet) is None
     assert choose_recall([replace(remembering(right), memory=None)], made, quiet) is None
+
+
+def test_a_memory_that_novel_items_would_pay_for_is_not_used():
+    """It knows all observed items, and moves one novel item's query to another novel item: in sum it helps."""
+    clicks = csr_array(np.eye(12, dtype=np.float32))
+    fold = replace(
+        trial(QUERIES[6:], np.arange(6), seen=AXES[12:18], novel=np.arange(12) >= 6),
+        zero_shot=Judges(QUERIES[6:], csr_array(np.eye(6, dtype=np.float32))),
+        generalized=Judges(QUERIES[:6], csr_array(clicks[:6])),
+    )
+
+    def chosen(novel_move):
+        moves = np.concatenate([AXES[12:18], novel_move])
+        remembering = replace(fold, memory=QueryMemory(QUERIES, clicks, moves))
+        return choose_recall([remembering], [QUERIES[6:]], Calibration(own=0.0))
+
+    one_wrong = QUERIES[6:].copy()
+    one_wrong[0] = 10 * QUERIES[7]
+    assert chosen(one_wrong) is None
+    assert chosen(QUERIES[6:]) is not None

@@ -66,6 +66,10 @@ class Quality:
     def mean(self) -> float:
         return (self.precision + self.recall) / 2
 
+    def costs_little(self, other: Quality) -> bool:
+        """Whether neither figure is more than `SLACK` below the other's."""
+        return self.precision >= other.precision - SLACK and self.recall >= other.recall - SLACK
+
     def to_dict(self) -> dict[str, float]:
         """By the metrics' names."""
         return {"P@1": self.precision, "R@10": self.recall}
@@ -257,39 +261,46 @@ def choose_recall(trials: Sequence[Trial], made: Sequence[Floats], calibration: 
     """The weakest use of the memory that ranks as well as the best, zero-shot and generalized together, in the mean
     over the trials; None where no use of it is better than none by more than `SLACK`.
 
+    A use that costs the pseudo-novel items more than `SLACK` of P@1 or R@10 among themselves is not looked at: what
+    observed items gain, novel ones do not pay for.
+
     Args:
         trials: The folds, with a memory each.
         made: Per trial, (pseudo-novel, dim) meta-classifiers, not scaled.
         calibration: Chosen without the memory.
     """
-    totals: dict[Recall, float] = {}
+    found: dict[Recall, list[tuple[Quality, Quality]]] = {}
     for trial, own in zip(trials, made, strict=True):
         if trial.memory is None:
             return None
-        for use, found in _recall_qualities(trial, trial.memory, own, calibration):
-            totals[use] = totals.get(use, 0.0) + found
-    slack, best = SLACK * len(trials), max(totals.values())
-    chosen = min((use for use, total in totals.items() if total >= best - slack), key=lambda r: r.strength)
+        for use, zero_shot, generalized in _recall_qualities(trial, trial.memory, own, calibration):
+            found.setdefault(use, []).append((zero_shot, generalized))
+    among_novel = {use: mean_quality([one for one, _ in folds]) for use, folds in found.items()}
+    both = {use: mean_quality([one for pair in folds for one in pair]).mean for use, folds in found.items()}
+    without = among_novel[next(use for use in found if not use.strength)]
+    fair = [use for use, ranked in among_novel.items() if ranked.costs_little(without)]
+    enough = max(both[use] for use in fair) - SLACK
+    chosen = min((use for use in fair if both[use] >= enough), key=lambda r: r.strength)
     return chosen if chosen.strength else None
 
 
 def _recall_qualities(
     trial: Trial, memory: QueryMemory, made: Floats, calibration: Calibration
-) -> Iterator[tuple[Recall, float]]:
-    """Uses of the memory, the first of strength 0, and how well the judges of both kinds rank with each."""
+) -> Iterator[tuple[Recall, Quality, Quality]]:
+    """Uses of the memory, the first of strength 0, and how well the judges rank with each: zero-shot, generalized."""
     observed = trial.seen + calibration.own * trial.classifiers.trusted(calibration.prior_clicks)
     everything = np.concatenate([observed, calibration.novel_scale * made])
     order = np.concatenate([np.flatnonzero(~trial.novel), np.flatnonzero(trial.novel)])
-    sides = [
-        _Moved(trial.zero_shot, made, memory),
-        _Moved(replace(trial.generalized, clicks=trial.generalized.clicks[:, order]), everything, memory),
-    ]
+    among_novel = _Moved(trial.zero_shot, made, memory)
+    among_all = _Moved(
+        replace(trial.generalized, clicks=trial.generalized.clicks[:, order]), everything, memory
+    )
     for k, temperature in NEAR_QUERIES:
-        for side in sides:
+        for side in (among_novel, among_all):
             side.towards(k, temperature)
         for strength in (0.0, *RECALL_STRENGTHS):
             use = Recall(neighbours=k, temperature=temperature, strength=strength)
-            yield use, float(np.mean([side.quality(strength).mean for side in sides]))
+            yield use, among_novel.quality(strength), among_all.quality(strength)
 
 
 class _Moved:
