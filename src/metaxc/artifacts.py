@@ -58,7 +58,11 @@ def load_arrays(path: Path) -> Arrays:
 
 def save_json(path: Path, value: object) -> None:
     """Write JSON with a trailing newline."""
-    path.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_bytes(_rendered(value))
+
+
+def _rendered(value: object) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
 def load_json(path: Path) -> Any:
@@ -149,7 +153,8 @@ def verify_folder(folder: Path, kind: str) -> str:
             fix="upgrade metaxc",
         )
     body = {name: manifest.get(name) for name in ("format", "kind", "files")}
-    if digest_of(body) != manifest.get("fingerprint"):
+    fits = digest_of(body) == manifest.get("fingerprint")
+    if not fits or (folder / MANIFEST).read_bytes() != _rendered(manifest):
         raise ModelError("The manifest is damaged", got=folder / MANIFEST, fix=again)
     if manifest["kind"] != kind:
         raise ModelError(
