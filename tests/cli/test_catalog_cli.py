@@ -21,7 +21,7 @@ def catalog(model, tmp_path):
 
 
 def found(catalog, model, *options):
-    answer = run("catalog", "search", catalog, model, "t0", "-k", "6", "--json", *options)
+    answer = run("catalog", "search", catalog, model, "t0", "-k", "300", "--json", *options)
     return {hit["id"]: hit["state"] for hit in json.loads(answer.stdout)["answers"][0]["hits"]}
 
 

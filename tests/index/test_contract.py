@@ -31,6 +31,13 @@ class TestEveryIndex:
         expected = [[world[key] @ query for key in row] for row, query in zip(keys, queries, strict=True)]
         np.testing.assert_allclose(scores, expected, rtol=1e-5)
 
+    def test_a_look_at_every_vector_is_exact(self, kind):
+        index, world = self.filled(kind)
+        queries = catalog_vectors(50, DIM, seed=3)
+        keys, scores = index.search_exactly(queries, 5)
+        np.testing.assert_array_equal(keys, brute_force(world, queries, 5))
+        np.testing.assert_array_equal(scores, index.search(queries, 5)[1])
+
     def test_length_counts(self, kind):
         index, _ = self.filled(kind)
         query = catalog_vectors(1, DIM, seed=3)

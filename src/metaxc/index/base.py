@@ -39,6 +39,10 @@ class Index(Protocol):
         """
         ...
 
+    def search_exactly(self, vectors: Floats, k: int) -> tuple[Keys, Floats]:
+        """Like `search`, by a look at every vector: what an approximate answer is held against."""
+        ...
+
     def vectors_of(self, keys: Keys) -> Floats:
         """The vectors (n, dim) of the keys, copied; an unknown key is a `DataError`."""
         ...

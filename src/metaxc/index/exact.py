@@ -56,6 +56,10 @@ class ExactIndex:
             among = None if allowed is None else self._slots.known(np.asarray(allowed, np.int64))
             return best(self._slots, queries, k, among)
 
+    def search_exactly(self, vectors: Floats, k: int) -> tuple[Keys, Floats]:
+        """The same as `search`."""
+        return self.search(vectors, k)
+
     def vectors_of(self, keys: Keys) -> Floats:
         """Vectors by key."""
         with self._lock.reading():

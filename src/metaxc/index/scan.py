@@ -130,6 +130,12 @@ class ScanIndex:
                 return best(slots, queries, k, among)
             return self._scanned(codes, queries, k, wanted, ask, among)
 
+    def search_exactly(self, vectors: Floats, k: int) -> tuple[Keys, Floats]:
+        """The k best keys of each query, without the codes."""
+        queries, k = checked_vectors(vectors, self.dim), checked_k(k)
+        with self._lock.reading():
+            return best(self._slots, queries, k)
+
     def vectors_of(self, keys: Keys) -> Floats:
         """Vectors by key."""
         with self._lock.reading():
