@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from metaxc.cli import bench, catalog, data, encoder, evaluate, explain, report, represent, search, train
+from metaxc.cli import bench, catalog, data, encoder, evaluate, explain, report, represent, search, serve, train
 from metaxc.errors import MetaxcError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("represent")(represent.represent)
 app.command("search")(search.search)
 app.command("explain")(explain.explain)
 app.add_typer(catalog.app, name="catalog")
+app.command("serve")(serve.serve)
 app.add_typer(bench.app, name="bench")
 app.command("report")(report.report)
 
