@@ -1,0 +1,132 @@
+// The small map: two directions of the vector space, the item's text, its meta-classifier and the way between.
+
+import { h, shortened, svg } from "./dom.js";
+
+const MARGIN = 28;
+const LETTERS = 26;
+const KINDS = {
+  text: "own text",
+  meta: "meta-classifier",
+  neighbour: "neighbour",
+  query: "query",
+};
+const SHAPES = {
+  text: () => svg("circle", { r: 6 }),
+  meta: () => svg("path", { d: "M0-8.5 8.5 0 0 8.5-8.5 0z" }),
+  neighbour: () => svg("circle", { r: 4 }),
+  query: () => svg("path", { d: "M-3.2-3.2 3.2 3.2M3.2-3.2-3.2 3.2" }),
+};
+
+const pen = document.createElement("canvas").getContext("2d");
+
+function widthOf(text) {
+  pen.font = "11px sans-serif";
+  return pen.measureText(text).width * 1.06;
+}
+
+const overlaps = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
+
+/** Puts points into a box of width x height, one scale for both directions, so that distances can be compared. */
+export function fitted(points, width, height) {
+  const xs = points.map((point) => point.x);
+  const ys = points.map((point) => point.y);
+  const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+  const scale = Math.min((width - 2 * MARGIN) / (right - left || 1), (height - 2 * MARGIN) / (high - low || 1));
+  return points.map((point) => ({
+    ...point,
+    px: width / 2 + (point.x - (left + right) / 2) * scale,
+    py: height / 2 - (point.y - (low + high) / 2) * scale,
+  }));
+}
+
+/** A place for each label beside its point where it covers nothing; null where there is none: the tooltip is left. */
+export function placed(points, width, height) {
+  const taken = points.map(({ px, py }) => ({ x: px - 5, y: py - 5, w: 10, h: 10 }));
+  const order = ["meta", "text", "neighbour", "query"];
+  const labels = new Map();
+  const byWeight = [...points.keys()].sort((a, b) => order.indexOf(points[a].kind) - order.indexOf(points[b].kind));
+  for (const row of byWeight) {
+    const { px, py, kind, label } = points[row];
+    const text = kind === "meta" || kind === "text" ? KINDS[kind] : shortened(label, LETTERS);
+    const w = widthOf(text);
+    const far = kind === "meta" ? 12 : 9;
+    const spots = [
+      [px + far, py - 7], [px - far - w, py - 7], [px - w / 2, py - far - 14], [px - w / 2, py + far],
+      [px + far, py - 18], [px + far, py + 5], [px - far - w, py - 18], [px - far - w, py + 5],
+    ];
+    const box = spots
+      .map(([x, y]) => ({ x, y, w, h: 14 }))
+      .find((spot) => spot.x >= 2 && spot.x + w <= width - 2 && spot.y >= 2 && spot.y + 14 <= height - 2 &&
+        !taken.some((other) => overlaps(spot, other)));
+    if (!box) continue;
+    taken.push(box);
+    labels.set(row, { text, ...box });
+  }
+  return labels;
+}
+
+/** The line from the text to the meta-classifier, with room left at both ends; null when they all but coincide. */
+function arrow(from, to) {
+  const [dx, dy] = [to.px - from.px, to.py - from.py];
+  const long = Math.hypot(dx, dy);
+  if (long < 22) return null;
+  const [ux, uy] = [dx / long, dy / long];
+  const [x, y] = [to.px - 12 * ux, to.py - 12 * uy];
+  const head = `M${x - 7 * ux - 4 * uy} ${y - 7 * uy + 4 * ux}L${x} ${y}L${x - 7 * ux + 4 * uy} ${y - 7 * uy - 4 * ux}`;
+  return svg("path", { class: "map-arrow", d: `M${from.px + 9 * ux} ${from.py + 9 * uy}L${x} ${y}${head}` });
+}
+
+function drawing(given, width, height) {
+  const points = fitted(given, width, height);
+  const labels = placed(points, width, height);
+  const find = (kind) => points.find((point) => point.kind === kind);
+  const [text, meta] = [find("text"), find("meta")];
+  const counts = (kind) => given.filter((point) => point.kind === kind).length;
+  const root = svg("svg", {
+    viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
+    "aria-label": `Map in two directions of the vector space: an arrow from the item's text to its meta-classifier, ` +
+      `${counts("neighbour")} neighbours and ${counts("query")} queries around it.`,
+  });
+  root.append(svg("path", { class: "map-cross", d: `M${width / 2} 8V${height - 8}M8 ${height / 2}H${width - 8}` }));
+  const back = ["query", "neighbour", "text", "meta"];
+  if (text && meta) root.append(arrow(text, meta) ?? "");
+  for (const row of [...points.keys()].sort((a, b) => back.indexOf(points[a].kind) - back.indexOf(points[b].kind))) {
+    const { kind, label, px, py } = points[row];
+    const words = kind === "text" || kind === "meta" ? KINDS[kind] : `${KINDS[kind]}: ${label}`;
+    const group = svg("g", { class: `map-point is-${kind}`, transform: `translate(${px} ${py})` }, svg("title", {}, words), SHAPES[kind]());
+    group.dataset.label = label;
+    const spot = labels.get(row);
+    if (spot) group.append(svg("text", { x: spot.x - px, y: spot.y - py + 11 }, spot.text));
+    root.append(group);
+  }
+  return root;
+}
+
+/** A map that follows the width of its place. */
+export function mapIn(place, legend) {
+  let shown = null;
+  const draw = () => {
+    const width = Math.floor(place.clientWidth);
+    if (!shown || width < 80) return;
+    place.replaceChildren(drawing(shown, width, Math.round(Math.min(400, Math.max(280, width * 0.78)))));
+  };
+  new ResizeObserver(draw).observe(place);
+  legend.replaceChildren(
+    ...Object.entries(KINDS).map(([kind, word]) =>
+      h("li", {}, svg("svg", { class: "map-key", viewBox: "-10 -10 20 20", "aria-hidden": "true" },
+        svg("g", { class: `map-point is-${kind}` }, SHAPES[kind]())), word)),
+  );
+  return {
+    show(points) {
+      shown = points.length ? points : null;
+      if (shown) draw();
+      else place.replaceChildren();
+    },
+    /** Lifts the points of that label out, none for null. */
+    point(label) {
+      for (const group of place.querySelectorAll(".map-point")) {
+        group.classList.toggle("pointed", label !== null && group.dataset.label === label);
+      }
+    },
+  };
+}
