@@ -11,7 +11,11 @@ let own = false;
 
 /** An id from the text: its first words and a short sum of all of it, so that the same text proposes the same id. */
 export function proposedId(from) {
-  const words = from.toLowerCase().normalize("NFC").match(/[\p{L}\p{M}\p{N}]+/gu) ?? [];
+  const words =
+    from
+      .toLowerCase()
+      .normalize("NFC")
+      .match(/[\p{L}\p{M}\p{N}]+/gu) ?? [];
   let sum = 0x811c9dc5;
   for (const letter of from) sum = Math.imul(sum ^ letter.codePointAt(0), 0x01000193) >>> 0;
   const name = [...words.slice(0, 5).join("-")].slice(0, 40).join("");
@@ -47,7 +51,11 @@ export function startAdding(added) {
     byId("added").replaceChildren(
       icon("check"),
       h("span", {}, answer.added ? "Added as " : "Already there as ", h("code", {}, item.id), ". "),
-      h("a", { href: address("search", { q: item.text, item: item.id }), id: "see-added" }, "See it in the search view"),
+      h(
+        "a",
+        { href: address("search", { q: item.text, item: item.id }), id: "see-added" },
+        "See it in the search view",
+      ),
     );
     own = false;
     added();

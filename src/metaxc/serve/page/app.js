@@ -82,15 +82,21 @@ async function showAbout() {
   if (!about) return;
   byId("counts").setAttribute("aria-busy", "false");
   byId("counts").replaceChildren(
-    ...STATES.map((state) => h("li", { "data-state": state }, h("b", {}, grouped(about.items[state] ?? 0)), " ", badge(state))),
+    ...STATES.map((state) =>
+      h("li", { "data-state": state }, h("b", {}, grouped(about.items[state] ?? 0)), " ", badge(state)),
+    ),
   );
   byId("about").hidden = false;
   byId("index-kind").textContent = `${about.index} index`;
   byId("index-tip").textContent = about.index_reason;
   byId("foot").textContent = [
-    `model ${about.model.slice(0, 12)}`, `encoder ${about.encoder}`, `${about.dim} dimensions`,
-    `${count(about.base, "observed item")} inform`, `${count(about.clicks, "live click")}`,
-    `observed after ${count(about.observe_after, "click")}`, ...(about.read_only ? ["read only"] : []),
+    `model ${about.model.slice(0, 12)}`,
+    `encoder ${about.encoder}`,
+    `${about.dim} dimensions`,
+    `${count(about.base, "observed item")} inform`,
+    `${count(about.clicks, "live click")}`,
+    `observed after ${count(about.observe_after, "click")}`,
+    ...(about.read_only ? ["read only"] : []),
   ].join(" · ");
   document.body.classList.toggle("read-only", about.read_only);
 }

@@ -22,7 +22,12 @@ export function chipBox(list, field, word, changed) {
           h("span", { class: "chip-text" }, text),
           h(
             "button",
-            { type: "button", class: "chip-out", "aria-label": `Remove the ${word} ${text}`, on: { click: () => drop(text) } },
+            {
+              type: "button",
+              class: "chip-out",
+              "aria-label": `Remove the ${word} ${text}`,
+              on: { click: () => drop(text) },
+            },
             icon("close"),
           ),
         ),
@@ -64,5 +69,10 @@ const known = new Set();
 /** Proposes the tags of these items wherever a tag can be typed. */
 export function learnTags(items) {
   for (const item of items) for (const tag of item.tags) known.add(tag);
-  byId("known-tags").replaceChildren(...[...known].sort().slice(0, 200).map((tag) => h("option", { value: tag })));
+  byId("known-tags").replaceChildren(
+    ...[...known]
+      .sort()
+      .slice(0, 200)
+      .map((tag) => h("option", { value: tag })),
+  );
 }

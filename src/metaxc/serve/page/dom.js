@@ -15,8 +15,7 @@ function dressed(node, attributes, children) {
   return node;
 }
 
-export const h = (tag, attributes = {}, ...children) =>
-  dressed(document.createElement(tag), attributes, children);
+export const h = (tag, attributes = {}, ...children) => dressed(document.createElement(tag), attributes, children);
 export const svg = (tag, attributes = {}, ...children) =>
   dressed(document.createElementNS(SVG, tag), attributes, children);
 export const byId = (id) => document.getElementById(id);
@@ -41,7 +40,12 @@ export const spoken = (text) => h("span", { class: "spoken" }, text);
 /** Brings a list's children in line with `entries`, keeping the nodes of known keys: bars glide, focus stays. */
 export function keyed(list, entries, keyOf, make, update) {
   const focused = list.contains(document.activeElement) ? document.activeElement : null;
-  const old = new Map([...list.children].map((node) => [node.dataset.key, node]));
+  const old = new Map();
+  for (const node of [...list.children]) {
+    if (node.dataset.key === undefined)
+      node.remove(); // what stood in for an answer
+    else old.set(node.dataset.key, node);
+  }
   let place = list.firstElementChild;
   for (const entry of entries) {
     const key = keyOf(entry);
@@ -74,7 +78,8 @@ export function debounced(work, milliseconds) {
 }
 
 const whole = new Intl.NumberFormat("en");
-export const count = (number, noun, nouns = `${noun}s`) => `${whole.format(number)} ${number === 1 ? noun : nouns}`;
+export const count = (number, noun, nouns = `${noun}s`) =>
+  `${whole.format(number)} ${number === 1 ? noun : nouns}`;
 export const grouped = (number) => whole.format(number);
 const minus = (text) => text.replace("-", "−");
 export const decimal = (number, digits = 2) => {
@@ -88,8 +93,14 @@ export const milliseconds = (seconds) => {
 };
 export const shortened = (text, most) => {
   const letters = [...text];
-  return letters.length <= most ? text : `${letters.slice(0, most - 1).join("").trimEnd()}…`;
+  return letters.length <= most
+    ? text
+    : `${letters
+        .slice(0, most - 1)
+        .join("")
+        .trimEnd()}…`;
 };
 
 /** Rows that stand in until the first answer is there. */
-export const bones = (number) => Array.from({ length: number }, () => h("li", { class: "bone", "aria-hidden": "true" }));
+export const bones = (number) =>
+  Array.from({ length: number }, () => h("li", { class: "bone", "aria-hidden": "true" }));

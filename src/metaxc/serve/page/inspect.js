@@ -42,6 +42,7 @@ async function recompute() {
     const preview = await request((signal) => api.preview({ ...asked, text }, signal));
     if (preview === STALE) return;
     calm();
+    showCall({ ...asked, text }); // again: a token may have been asked for meanwhile
     show(preview);
   } catch (error) {
     complain(error);
@@ -62,7 +63,8 @@ function show(preview) {
   showStages(preview.seconds);
   showReached(preview);
   const { gained, lost, kept } = tallied(preview.reached);
-  say(`${count(explanation.neighbours.length, "neighbour")}, ${off.length} off. Queries: ${gained} gained, ${lost} lost, ${kept} kept.`);
+  const near = `${count(explanation.neighbours.length, "neighbour")}, ${off.length} off.`;
+  say(`${near} Queries: ${gained} gained, ${lost} lost, ${kept} kept.`);
 }
 
 /** On and off in one list, by similarity, so that a switched-off neighbour keeps its place. */
@@ -74,15 +76,20 @@ function showNeighbours(on, off) {
     rows.splice(place < 0 ? rows.length : place, 0, { ...one, used: false });
   }
   const list = byId("neighbours");
-  list.querySelector(".empty")?.remove();
-  keyed(list, rows, (row) => row.id, neighbourRow, (node, row) => {
-    node.classList.toggle("off", !row.used);
-    node.querySelector(".switch").checked = row.used;
-    const by = node.querySelector(".brought");
-    by.textContent = row.used ? (row.voter ? `brought by “${row.voter}”` : "") : "switched off";
-    by.hidden = by.textContent === "";
-    showNeighbourMeters(node, row, largest);
-  });
+  keyed(
+    list,
+    rows,
+    (row) => row.id,
+    neighbourRow,
+    (node, row) => {
+      node.classList.toggle("off", !row.used);
+      node.querySelector(".switch").checked = row.used;
+      const by = node.querySelector(".brought");
+      by.textContent = row.used ? (row.voter ? `brought by “${row.voter}”` : "") : "switched off";
+      by.hidden = by.textContent === "";
+      showNeighbourMeters(node, row, largest);
+    },
+  );
   if (!rows.length) list.append(h("li", { class: "empty" }, "No neighbour informs this item."));
 }
 
@@ -93,15 +100,22 @@ function neighbourRow({ id, text }) {
     "li",
     { class: "neighbour", on: { pointerenter: lift, pointerleave: drop, focusin: lift, focusout: drop } },
     h("input", {
-      type: "checkbox", role: "switch", class: "switch", "aria-label": `Use the neighbour ${text}`,
+      type: "checkbox",
+      role: "switch",
+      class: "switch",
+      "aria-label": `Use the neighbour ${text}`,
       on: { change: (event) => turn(id, event.target.checked) },
     }),
     h(
       "span",
       { class: "neighbour-name" },
       h("span", { class: "neighbour-text", title: text, dir: "auto" }, text),
-      h("span", { class: "neighbour-more" },
-        h("a", { class: "id", href: address("search", { item: id }), "aria-label": `Explain ${id}` }, id), h("span", { class: "brought" })),
+      h(
+        "span",
+        { class: "neighbour-more" },
+        h("a", { class: "id", href: address("search", { item: id }), "aria-label": `Explain ${id}` }, id),
+        h("span", { class: "brought" }),
+      ),
     ),
     meter("similarity"),
     meter("weight"),
@@ -119,12 +133,23 @@ function showStages(seconds) {
   const total = STAGES.reduce((sum, stage) => sum + (seconds[stage] ?? 0), 0);
   const most = Math.max(1e-9, ...STAGES.map((stage) => seconds[stage] ?? 0));
   byId("stages-total").textContent = `${milliseconds(total)} in all`;
-  keyed(byId("stages"), STAGES.filter((stage) => stage in seconds), (stage) => stage,
-    (stage) => h("li", {}, h("span", {}, stage), h("span", { class: "stage-track" }, h("span", { class: "stage-bar" })), h("span", { class: "stage-time" })),
+  keyed(
+    byId("stages"),
+    STAGES.filter((stage) => stage in seconds),
+    (stage) => stage,
+    (stage) =>
+      h(
+        "li",
+        {},
+        h("span", {}, stage),
+        h("span", { class: "stage-track" }, h("span", { class: "stage-bar" })),
+        h("span", { class: "stage-time" }),
+      ),
     (node, stage) => {
       node.querySelector(".stage-time").textContent = milliseconds(seconds[stage]);
       node.querySelector(".stage-bar").style.width = `${((100 * seconds[stage]) / most).toFixed(1)}%`;
-    });
+    },
+  );
 }
 
 /** Three of the catalog's own items, novel ones first, short ones first. */
@@ -136,9 +161,22 @@ async function showExamples() {
   const chosen = [...(page?.items ?? [])].sort((a, b) => rank(a) - rank(b)).slice(0, 3);
   byId("examples").parentElement.hidden = !chosen.length;
   byId("examples").replaceChildren(
-    ...chosen.map((item) => h("li", {}, h("button", {
-      type: "button", class: "example", title: item.text, on: { click: () => lookAt(item.text, [], []) },
-    }, shortened(item.text, 44)))),
+    ...chosen.map((item) =>
+      h(
+        "li",
+        {},
+        h(
+          "button",
+          {
+            type: "button",
+            class: "example",
+            title: item.text,
+            on: { click: () => lookAt(item.text, [], []) },
+          },
+          shortened(item.text, 44),
+        ),
+      ),
+    ),
   );
 }
 

@@ -42,22 +42,46 @@ export function fitted(points, width, height) {
 /** A place for each label beside its point where it covers nothing; null where there is none: the tooltip is left. */
 export function placed(points, width, height) {
   const taken = points.map(({ px, py }) => ({ x: px - 5, y: py - 5, w: 10, h: 10 }));
+  const [from, to] = ["text", "meta"].map((kind) => points.find((point) => point.kind === kind));
+  for (let part = 0.1; from && to && part < 1; part += 0.1) {
+    // the arrow is to be seen whole
+    taken.push({
+      x: from.px + part * (to.px - from.px) - 3,
+      y: from.py + part * (to.py - from.py) - 3,
+      w: 6,
+      h: 6,
+    });
+  }
   const order = ["meta", "text", "neighbour", "query"];
   const labels = new Map();
-  const byWeight = [...points.keys()].sort((a, b) => order.indexOf(points[a].kind) - order.indexOf(points[b].kind));
+  const byWeight = [...points.keys()].sort(
+    (a, b) => order.indexOf(points[a].kind) - order.indexOf(points[b].kind),
+  );
   for (const row of byWeight) {
     const { px, py, kind, label } = points[row];
     const text = kind === "meta" || kind === "text" ? KINDS[kind] : shortened(label, LETTERS);
     const w = widthOf(text);
     const far = kind === "meta" ? 12 : 9;
     const spots = [
-      [px + far, py - 7], [px - far - w, py - 7], [px - w / 2, py - far - 14], [px - w / 2, py + far],
-      [px + far, py - 18], [px + far, py + 5], [px - far - w, py - 18], [px - far - w, py + 5],
+      [px + far, py - 7],
+      [px - far - w, py - 7],
+      [px - w / 2, py - far - 14],
+      [px - w / 2, py + far],
+      [px + far, py - 18],
+      [px + far, py + 5],
+      [px - far - w, py - 18],
+      [px - far - w, py + 5],
     ];
     const box = spots
       .map(([x, y]) => ({ x, y, w, h: 14 }))
-      .find((spot) => spot.x >= 2 && spot.x + w <= width - 2 && spot.y >= 2 && spot.y + 14 <= height - 2 &&
-        !taken.some((other) => overlaps(spot, other)));
+      .find(
+        (spot) =>
+          spot.x >= 2 &&
+          spot.x + w <= width - 2 &&
+          spot.y >= 2 &&
+          spot.y + 14 <= height - 2 &&
+          !taken.some((other) => overlaps(spot, other)),
+      );
     if (!box) continue;
     taken.push(box);
     labels.set(row, { text, ...box });
@@ -83,17 +107,30 @@ function drawing(given, width, height) {
   const [text, meta] = [find("text"), find("meta")];
   const counts = (kind) => given.filter((point) => point.kind === kind).length;
   const root = svg("svg", {
-    viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
-    "aria-label": `Map in two directions of the vector space: an arrow from the item's text to its meta-classifier, ` +
+    viewBox: `0 0 ${width} ${height}`,
+    width,
+    height,
+    role: "img",
+    "aria-label":
+      `Map in two directions of the vector space: an arrow from the item's text to its meta-classifier, ` +
       `${counts("neighbour")} neighbours and ${counts("query")} queries around it.`,
   });
-  root.append(svg("path", { class: "map-cross", d: `M${width / 2} 8V${height - 8}M8 ${height / 2}H${width - 8}` }));
+  root.append(
+    svg("path", { class: "map-cross", d: `M${width / 2} 8V${height - 8}M8 ${height / 2}H${width - 8}` }),
+  );
   const back = ["query", "neighbour", "text", "meta"];
   if (text && meta) root.append(arrow(text, meta) ?? "");
-  for (const row of [...points.keys()].sort((a, b) => back.indexOf(points[a].kind) - back.indexOf(points[b].kind))) {
+  for (const row of [...points.keys()].sort(
+    (a, b) => back.indexOf(points[a].kind) - back.indexOf(points[b].kind),
+  )) {
     const { kind, label, px, py } = points[row];
     const words = kind === "text" || kind === "meta" ? KINDS[kind] : `${KINDS[kind]}: ${label}`;
-    const group = svg("g", { class: `map-point is-${kind}`, transform: `translate(${px} ${py})` }, svg("title", {}, words), SHAPES[kind]());
+    const group = svg(
+      "g",
+      { class: `map-point is-${kind}`, transform: `translate(${px} ${py})` },
+      svg("title", {}, words),
+      SHAPES[kind](),
+    );
     group.dataset.label = label;
     const spot = labels.get(row);
     if (spot) group.append(svg("text", { x: spot.x - px, y: spot.y - py + 11 }, spot.text));
@@ -108,13 +145,22 @@ export function mapIn(place, legend) {
   const draw = () => {
     const width = Math.floor(place.clientWidth);
     if (!shown || width < 80) return;
-    place.replaceChildren(drawing(shown, width, Math.round(Math.min(400, Math.max(280, width * 0.78)))));
+    place.replaceChildren(drawing(shown, width, Math.round(Math.min(400, Math.max(280, width * 0.74)))));
   };
   new ResizeObserver(draw).observe(place);
   legend.replaceChildren(
     ...Object.entries(KINDS).map(([kind, word]) =>
-      h("li", {}, svg("svg", { class: "map-key", viewBox: "-10 -10 20 20", "aria-hidden": "true" },
-        svg("g", { class: `map-point is-${kind}` }, SHAPES[kind]())), word)),
+      h(
+        "li",
+        {},
+        svg(
+          "svg",
+          { class: "map-key", viewBox: "-10 -10 20 20", "aria-hidden": "true" },
+          svg("g", { class: `map-point is-${kind}` }, SHAPES[kind]()),
+        ),
+        word,
+      ),
+    ),
   );
   return {
     show(points) {

@@ -1,9 +1,10 @@
 // The panel of one item: its life, what it is made of, its clicks; what a click changes stands side by side.
 
 import { STALE, api, lane } from "./api.js";
-import { bones, byId, decimal, h, icon, percent, spoken } from "./dom.js";
+import { compared, listed } from "./compared.js";
+import { bones, byId, h, icon } from "./dom.js";
 import { calm, complain, say, tried } from "./notices.js";
-import { largestOf, meter, showNeighbourMeters, showShares, weightless } from "./shares.js";
+import { showShares, weightless } from "./shares.js";
 import { badge, stepper } from "./states.js";
 
 const panel = byId("panel");
@@ -113,61 +114,60 @@ function show(explained, step = null) {
   const legend = h("ul", { class: "legend" });
   showShares(bar, legend, explanation);
   body.replaceChildren(
-    h("div", { class: "panel-head" },
-      h("div", {}, h("h2", { class: "panel-text", dir: "auto" }, item.text),
-        h("p", { class: "panel-more" }, badge(item.state), h("code", { class: "id" }, item.id), item.tags.map((tag) => h("span", { class: "tag" }, tag)))),
-      h("button", { type: "button", class: "quiet square", "aria-label": "Close the explanation", on: { click: close } }, icon("close"))),
+    h(
+      "div",
+      { class: "panel-head" },
+      h(
+        "div",
+        {},
+        h("h2", { class: "panel-text", dir: "auto" }, item.text),
+        h(
+          "p",
+          { class: "panel-more" },
+          badge(item.state),
+          h("code", { class: "id" }, item.id),
+          item.tags.map((tag) => h("span", { class: "tag" }, tag)),
+        ),
+      ),
+      h(
+        "button",
+        { type: "button", class: "quiet square", "aria-label": "Close the explanation", on: { click: close } },
+        icon("close"),
+      ),
+    ),
     stepper(item, explained.observe_after),
-    step ? h("p", { class: "recorded" }, icon("check"), h("span", {}, step.line),
-      step.number === null ? null : h("button", { type: "button", class: "quiet undo writes", on: { click: () => undo(step.number) } }, "Undo")) : "",
-    explained.current ? "" : h("p", { class: "note stale" }, "The base set has grown since this item was represented; made anew, it would come out a little different."),
+    step
+      ? h(
+          "p",
+          { class: "recorded" },
+          icon("check"),
+          h("span", {}, step.line),
+          step.number === null
+            ? null
+            : h(
+                "button",
+                { type: "button", class: "quiet undo writes", on: { click: () => undo(step.number) } },
+                "Undo",
+              ),
+        )
+      : "",
+    explained.current
+      ? ""
+      : h(
+          "p",
+          { class: "note stale" },
+          "The base set has grown since this item was represented; made anew, it would come out a little different.",
+        ),
     h("h3", {}, "Made of"),
     bar,
     legend,
     weightless(explanation.neighbours) ? h("p", { class: "note" }, "On this data neighbours have no weight.") : "",
-    ...(step ? compared(step.before.explanation.neighbours, explanation.neighbours) : listed(explanation.neighbours)),
+    ...(step
+      ? compared(step.before.explanation.neighbours, explanation.neighbours)
+      : listed(explanation.neighbours)),
     ...clicked(explained.clicks, item.clicks),
     deletion(item),
   );
-}
-
-function listed(neighbours) {
-  if (!neighbours.length) return [h("h3", {}, "Neighbours"), h("p", { class: "empty" }, "None: it has a classifier of its own.")];
-  const largest = largestOf(neighbours);
-  return [
-    h("h3", {}, "Neighbours"),
-    h("ol", { class: "neighbours small", id: "panel-neighbours", "aria-label": "Neighbours" }, neighbours.map((one) => {
-      const row = h("li", { class: "neighbour" }, named(one), meter("similarity"), meter("weight"), meter("share"));
-      showNeighbourMeters(row, one, largest);
-      return row;
-    })),
-  ];
-}
-
-const named = ({ text, voter }) =>
-  h("span", { class: "neighbour-name" }, h("span", { class: "neighbour-text", title: text, dir: "auto" }, text),
-    voter ? h("span", { class: "brought" }, `brought by “${voter}”`) : null);
-
-/** Both lists as one: who came, who left, whose share changed. */
-function compared(before, after) {
-  const was = new Map(before.map((one) => [one.id, one]));
-  const is = new Map(after.map((one) => [one.id, one]));
-  const rows = [...after, ...before.filter((one) => !is.has(one.id))];
-  const cell = (one, field, write, word) => h("span", { class: "number" }, spoken(`${field} ${word} `), one ? write(one[field]) : "–");
-  return [
-    h("h3", {}, "Neighbours before and after"),
-    h("div", { class: "compared-head", "aria-hidden": "true" }, h("span", {}, ""), h("span", {}, "similarity"), h("span", {}, "share"), h("span", {}, "")),
-    h("ol", { class: "compared", id: "panel-neighbours", "aria-label": "Neighbours before and after" }, rows.map((one) => {
-      const [old, now] = [was.get(one.id), is.get(one.id)];
-      const change = old && now ? "kept" : now ? "gained" : "lost";
-      const word = { kept: "stays", gained: "came", lost: "left" }[change];
-      return h("li", { class: "compared-row", "data-change": change },
-        named(one),
-        h("span", { class: "pair" }, cell(old, "similarity", decimal, "before"), h("i", { "aria-hidden": "true" }, "→"), cell(now, "similarity", decimal, "after")),
-        h("span", { class: "pair" }, cell(old, "share", percent, "before"), h("i", { "aria-hidden": "true" }, "→"), cell(now, "share", percent, "after")),
-        h("span", { class: `change is-${change}` }, icon(change), word));
-    })),
-  ];
 }
 
 const clock = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "short" });
@@ -176,10 +176,32 @@ function clicked(clicks, total) {
   if (!clicks.length) return [];
   return [
     h("h3", {}, total > clicks.length ? `Its last ${clicks.length} clicks` : "Its clicks"),
-    h("ul", { class: "clicks" }, clicks.map((click) => h("li", {},
-      h("span", { class: "click-query", dir: "auto" }, click.query),
-      h("time", { datetime: new Date(1000 * click.at).toISOString() }, clock.format(new Date(1000 * click.at))),
-      h("button", { type: "button", class: "quiet writes", "aria-label": `Undo the click of ${click.query}`, on: { click: () => undo(click.number) } }, "Undo")))),
+    h(
+      "ul",
+      { class: "clicks" },
+      clicks.map((click) =>
+        h(
+          "li",
+          {},
+          h("span", { class: "click-query", dir: "auto" }, click.query),
+          h(
+            "time",
+            { datetime: new Date(1000 * click.at).toISOString() },
+            clock.format(new Date(1000 * click.at)),
+          ),
+          h(
+            "button",
+            {
+              type: "button",
+              class: "quiet writes",
+              "aria-label": `Undo the click of ${click.query}`,
+              on: { click: () => undo(click.number) },
+            },
+            "Undo",
+          ),
+        ),
+      ),
+    ),
   ];
 }
 
@@ -189,15 +211,26 @@ function deletion(item) {
     if (!answer) return;
     calm();
     close();
+    byId("query").focus(); // its result is about to go
     say(`Deleted ${item.id}`);
     hooks.changed();
   };
-  return h("div", { class: "deletion writes" },
-    h("button", { type: "button", class: "quiet danger", id: "delete", on: { click: () => askDelete(true) } }, "Delete item"),
-    h("div", { class: "confirm", role: "group", "aria-label": "Confirm", hidden: true },
+  return h(
+    "div",
+    { class: "deletion writes" },
+    h(
+      "button",
+      { type: "button", class: "quiet danger", id: "delete", on: { click: () => askDelete(true) } },
+      "Delete item",
+    ),
+    h(
+      "div",
+      { class: "confirm", role: "group", "aria-label": "Confirm", hidden: true },
       h("p", {}, "Delete it with its clicks? This cannot be undone."),
       h("button", { type: "button", class: "strong danger", id: "delete-yes", on: { click: remove } }, "Delete"),
-      h("button", { type: "button", class: "quiet", on: { click: () => askDelete(false) } }, "Keep")));
+      h("button", { type: "button", class: "quiet", on: { click: () => askDelete(false) } }, "Keep"),
+    ),
+  );
 }
 
 function askDelete(asks) {

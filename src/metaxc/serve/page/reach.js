@@ -9,25 +9,36 @@ let last = null;
 const change = (name) => h("span", { class: `change is-${name}` }, icon(name), name);
 
 function row({ query }) {
-  return h("li", { class: "reached-row" },
+  return h(
+    "li",
+    { class: "reached-row" },
     h("span", { class: "rank" }, spoken("rank "), h("span", { class: "rank-number" })),
     h("span", { class: "reached-query", title: query, dir: "auto" }, query),
-    h("span", { class: "reached-change" }));
+    h("span", { class: "was" }),
+    h("span", { class: "reached-change" }),
+  );
 }
 
 function column(list, reached, field) {
   const ranked = reached.filter((entry) => entry[field] !== null).sort((a, b) => a[field] - b[field]);
   const shown = all ? ranked : ranked.slice(0, FEW);
-  list.querySelector(".empty")?.remove();
-  keyed(list, shown, (entry) => entry.query, row, (node, entry) => {
-    node.querySelector(".rank-number").textContent = entry[field];
-    node.dataset.change = entry.change;
-    const mark = node.querySelector(".reached-change");
-    if (mark.dataset.change !== entry.change) {
-      mark.dataset.change = entry.change;
-      mark.replaceChildren(change(entry.change));
-    }
-  });
+  keyed(
+    list,
+    shown,
+    (entry) => entry.query,
+    row,
+    (node, entry) => {
+      node.querySelector(".rank-number").textContent = entry[field];
+      const moved = field === "meta_rank" && entry.change === "kept" && entry.encoder_rank !== entry.meta_rank;
+      node.querySelector(".was").textContent = moved ? `was ${entry.encoder_rank}` : "";
+      node.dataset.change = entry.change;
+      const mark = node.querySelector(".reached-change");
+      if (mark.dataset.change !== entry.change) {
+        mark.dataset.change = entry.change;
+        mark.replaceChildren(change(entry.change));
+      }
+    },
+  );
   if (!ranked.length) list.append(h("li", { class: "empty" }, "None has it among its first ten."));
   return ranked.length;
 }

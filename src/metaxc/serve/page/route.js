@@ -5,7 +5,12 @@ export function readRoute() {
   const [view, rest = ""] = location.hash.slice(1).split(/\?(.*)/s);
   const names = new URLSearchParams(rest);
   const all = (name) => names.getAll(name);
-  return { view: view === "search" ? "search" : "new", has: (name) => names.has(name), all, one: (name) => names.get(name) };
+  return {
+    view: view === "search" ? "search" : "new",
+    has: (name) => names.has(name),
+    all,
+    one: (name) => names.get(name),
+  };
 }
 
 export function address(view, values = {}) {

@@ -17,6 +17,7 @@ const list = byId("results");
 let tags = null;
 let answered = null;
 let next = null;
+let spokenFor = false; // what made the search run again has said its own sentence
 
 export const searchAddress = () => ({
   q: asked.q || null,
@@ -53,7 +54,11 @@ const soon = debounced(run, PAUSE);
 async function searched(query, signal) {
   const answer = await api.search({ queries: [query], k: asked.k, tags: asked.tag, states: asked.state }, signal);
   const { encode, search } = answer.seconds;
-  return { hits: answer.answers[0].hits, next: null, time: `encode ${milliseconds(encode)}, search ${milliseconds(search)}` };
+  return {
+    hits: answer.answers[0].hits,
+    next: null,
+    time: `encode ${milliseconds(encode)}, search ${milliseconds(search)}`,
+  };
 }
 
 async function leafed(after, signal) {
@@ -81,17 +86,30 @@ function show({ hits, time }, query) {
   byId("search-time").textContent = time;
   byId("results-more").hidden = next === null;
   list.classList.toggle("unscored", !query);
-  list.querySelector(".empty")?.remove();
   const best = Math.max(1e-9, ...hits.map((hit) => hit.score ?? 0));
   let rank = 0;
-  keyed(list, hits, (hit) => hit.id, row, (node, hit) => update(node, hit, (rank += 1), best));
+  keyed(
+    list,
+    hits,
+    (hit) => hit.id,
+    row,
+    (node, hit) => update(node, hit, (rank += 1), best),
+  );
   if (!hits.length) {
     const filtered = asked.state.length || asked.tag.length;
-    list.append(h("li", { class: "empty" },
-      filtered ? "Nothing fits these filters. Take one out." : "The catalog is empty. Add an item in the first view."));
+    list.append(
+      h(
+        "li",
+        { class: "empty" },
+        filtered
+          ? "Nothing fits these filters. Take one out."
+          : "The catalog is empty. Add an item in the first view.",
+      ),
+    );
   }
   placePanel(selectedRow());
-  say(query ? `${count(hits.length, "result")} for ${query}` : `${count(hits.length, "item")} of the catalog`);
+  if (!spokenFor) say(query ? `${count(hits.length, "result")} for ${query}` : `${count(hits.length, "item")} of the catalog`);
+  spokenFor = false;
 }
 
 function row({ id, text }) {
@@ -99,12 +117,31 @@ function row({ id, text }) {
     "li",
     { class: "result" },
     h("span", { class: "rank" }),
-    h("span", { class: "result-name" }, h("a", { class: "result-text", dir: "auto", title: text }, text),
-      h("span", { class: "result-more" }, h("code", { class: "id" }, id), h("span", { class: "tags" }))),
+    h(
+      "span",
+      { class: "result-name" },
+      h("a", { class: "result-text", dir: "auto", title: text }, text),
+      h("span", { class: "result-more" }, h("code", { class: "id" }, id), h("span", { class: "tags" })),
+    ),
     h("span", { class: "result-state" }),
-    h("span", { class: "score" }, spoken("score "), h("span", { class: "score-number" }), h("span", { class: "meter-track" }, h("span", { class: "meter-bar" }))),
-    h("button", { type: "button", class: "quiet click writes", "aria-label": `Click: record one for ${text}`, on: { click: (event) => clicked(id, event.currentTarget) } },
-      icon("click"), "Click"),
+    h(
+      "span",
+      { class: "score" },
+      spoken("score "),
+      h("span", { class: "score-number" }),
+      h("span", { class: "meter-track" }, h("span", { class: "meter-bar" })),
+    ),
+    h(
+      "button",
+      {
+        type: "button",
+        class: "quiet click writes",
+        "aria-label": `Click: record one for ${text}`,
+        on: { click: (event) => clicked(id, event.currentTarget) },
+      },
+      icon("click"),
+      "Click",
+    ),
   );
 }
 
@@ -147,9 +184,16 @@ async function clicked(id, button) {
 export function openSearch(route) {
   const states = route.all("state").filter((state) => STATES.includes(state));
   const k = Math.min(1000, Math.max(1, Math.trunc(Number(route.one("k"))) || 10));
-  Object.assign(asked, { q: route.one("q") ?? "", k, state: states, tag: route.all("tag"), item: route.one("item") });
+  Object.assign(asked, {
+    q: route.one("q") ?? "",
+    k,
+    state: states,
+    tag: route.all("tag"),
+    item: route.one("item"),
+  });
   byId("query").value = asked.q;
-  if (![...byId("k").options].some((option) => option.value === String(k))) byId("k").append(h("option", {}, String(k)));
+  if (![...byId("k").options].some((option) => option.value === String(k)))
+    byId("k").append(h("option", {}, String(k)));
   byId("k").value = String(k);
   tags.set(asked.tag);
   for (const toggle of byId("state-filters").children) {
@@ -180,7 +224,13 @@ export function startSearch(changed) {
     soon.now();
   });
   byId("state-filters").append(
-    ...STATES.map((state) => h("button", { type: "button", class: "toggle", "aria-pressed": "false", "data-state": state, on: { click: toggled } }, badge(state))),
+    ...STATES.map((state) =>
+      h(
+        "button",
+        { type: "button", class: "toggle", "aria-pressed": "false", "data-state": state, on: { click: toggled } },
+        badge(state),
+      ),
+    ),
   );
   byId("query").addEventListener("input", () => {
     asked.q = byId("query").value;
@@ -200,6 +250,7 @@ export function startSearch(changed) {
     moved: () => placePanel(selectedRow()),
     changed: () => {
       changed();
+      spokenFor = true;
       soon.now();
     },
     closed: () => {

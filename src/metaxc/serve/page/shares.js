@@ -23,16 +23,27 @@ export function showShares(bar, legend, explanation) {
   });
   legend.replaceChildren(
     ...parts.map(({ kind, word, share }) =>
-      h("li", { class: Math.abs(share) < 0.05 ? "none" : null },
-        h("span", { class: `key of-${kind}${share < 0 ? " against" : ""}` }), word, " ", h("b", {}, percent(share))),
+      h(
+        "li",
+        { class: Math.abs(share) < 0.05 ? "none" : null },
+        h("span", { class: `key of-${kind}${share < 0 ? " against" : ""}` }),
+        word,
+        " ",
+        h("b", {}, percent(share)),
+      ),
     ),
   );
 }
 
 /** A number with a bar under it. */
 export function meter(name) {
-  return h("span", { class: `meter is-${name}` },
-    spoken(`${name} `), h("span", { class: "meter-number" }), h("span", { class: "meter-track" }, h("span", { class: "meter-bar" })));
+  return h(
+    "span",
+    { class: `meter is-${name}` },
+    spoken(`${name} `),
+    h("span", { class: "meter-number" }),
+    h("span", { class: "meter-track" }, h("span", { class: "meter-bar" })),
+  );
 }
 
 /** Sets a meter: `part` is the bar's length in 0..1 of the column's largest. */

@@ -28,8 +28,12 @@ export function asPython(origin, { text, without, revealed }, token) {
     ...(token ? ["import os"] : []),
     "from metaxc.serve.client import Client",
     "",
-    token ? `client = Client(${python(origin)}, token=os.environ["METAXC_TOKEN"])` : `client = Client(${python(origin)})`,
-    given.length > 1 ? `preview = client.preview(\n    ${given.join(",\n    ")},\n)` : `preview = client.preview(${given[0]})`,
+    token
+      ? `client = Client(${python(origin)}, token=os.environ["METAXC_TOKEN"])`
+      : `client = Client(${python(origin)})`,
+    given.length > 1
+      ? `preview = client.preview(\n    ${given.join(",\n    ")},\n)`
+      : `preview = client.preview(${given[0]})`,
     "print(preview.explanation.neighbours)",
   ].join("\n");
 }

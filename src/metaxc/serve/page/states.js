@@ -6,8 +6,11 @@ export const STATES = ["novel", "clicked", "observed"];
 
 /** A ring that fills with the item's life, so that the state is told by shape too. */
 function moon(state) {
-  const mark = svg("svg", { class: "moon", viewBox: "0 0 12 12", "aria-hidden": "true" },
-    svg("circle", { cx: 6, cy: 6, r: 4.5, class: state === "observed" ? "full" : "ring" }));
+  const mark = svg(
+    "svg",
+    { class: "moon", viewBox: "0 0 12 12", "aria-hidden": "true" },
+    svg("circle", { cx: 6, cy: 6, r: 4.5, class: state === "observed" ? "full" : "ring" }),
+  );
   if (state === "clicked") mark.append(svg("path", { d: "M6 1.5a4.5 4.5 0 0 0 0 9z", class: "full" }));
   return mark;
 }
@@ -19,7 +22,9 @@ export function stepper(item, observeAfter) {
   const present = STATES.indexOf(item.state);
   const details = {
     novel: "its text alone",
-    clicked: `${item.trained ? 0 : Math.min(item.clicks, observeAfter)} of ${count(observeAfter, "click")}`,
+    clicked: item.trained
+      ? "passed over"
+      : `${Math.min(item.clicks, observeAfter)} of ${count(observeAfter, "click")}`,
     observed: item.trained ? "by the model's training" : "a classifier of its own",
   };
   return h(
