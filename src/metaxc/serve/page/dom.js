@@ -86,7 +86,7 @@ export const decimal = (number, digits = 2) => {
   const text = number.toFixed(digits);
   return minus(Number(text) === 0 ? (0).toFixed(digits) : text);
 };
-export const percent = (number) => `${decimal(number, Math.abs(number) < 10 ? 1 : 0)} %`;
+export const percent = (number) => `${decimal(number, 1)} %`;
 export const milliseconds = (seconds) => {
   const value = 1000 * seconds;
   return `${value.toFixed(value < 10 ? 1 : 0)} ms`;

@@ -107,8 +107,9 @@ function show({ hits, time }, query) {
       ),
     );
   }
-  placePanel(selectedRow());
-  if (!spokenFor) say(query ? `${count(hits.length, "result")} for ${query}` : `${count(hits.length, "item")} of the catalog`);
+  mark();
+  if (!spokenFor)
+    say(query ? `${count(hits.length, "result")} for ${query}` : `${count(hits.length, "item")} of the catalog`);
   spokenFor = false;
 }
 

@@ -18,7 +18,7 @@ export function showShares(bar, legend, explanation) {
   parts.forEach(({ share }, place) => {
     const part = bar.children[place];
     part.style.flexGrow = (Math.abs(share) / total).toFixed(4);
-    part.classList.toggle("against", share < 0);
+    part.classList.toggle("against", share <= -0.05);
     part.classList.toggle("none", Math.abs(share) < 0.05);
   });
   legend.replaceChildren(
@@ -26,7 +26,7 @@ export function showShares(bar, legend, explanation) {
       h(
         "li",
         { class: Math.abs(share) < 0.05 ? "none" : null },
-        h("span", { class: `key of-${kind}${share < 0 ? " against" : ""}` }),
+        h("span", { class: `key of-${kind}${share <= -0.05 ? " against" : ""}` }),
         word,
         " ",
         h("b", {}, percent(share)),
