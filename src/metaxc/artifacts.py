@@ -73,6 +73,15 @@ def load_json(path: Path) -> Any:
         ) from error
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is either the old one or the new one, whenever the process is killed; on the disk at return."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary.write_bytes(content)
+    sync(temporary)
+    temporary.rename(path)
+    sync(path.parent)
+
+
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """A temporary folder that becomes `path` when the block ends well, replacing what stood there."""
@@ -84,19 +93,20 @@ def whole_folder(path: Path) -> Iterator[Path]:
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
-                _sync(file)
-        _sync(temporary)
+                sync(file)
+        sync(temporary)
         old = path.with_name(f".{path.name}.{os.getpid()}.old")
         if path.exists():
             path.rename(old)
         temporary.rename(path)
-        _sync(path.parent)
+        sync(path.parent)
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

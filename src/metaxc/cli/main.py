@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from metaxc.cli import bench, data, encoder, evaluate, explain, report, represent, search, train
+from metaxc.cli import bench, data, encoder, evaluate, explain, report, represent, search, serve, train
 from metaxc.errors import MetaxcError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("represent")(represent.represent)
 app.command("search")(search.search)
 app.command("explain")(explain.explain)
+app.command("serve")(serve.serve)
 app.add_typer(bench.app, name="bench")
 app.command("report")(report.report)
 

@@ -44,19 +44,37 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Made:
-    """Meta-classifiers of n items, with what they were made of.
+class Selected:
+    """What informs n items.
 
     Args:
-        rows, scores, voters: (n, K) what was selected, how similar, and by which voter.
-        selected: (n, K, dim) the vectors at those rows.
-        generated: (n, dim) what the generator made of them.
-        evidence: (n, dim) what the revealed queries add.
+        rows: (n, K) rows of the bank, −1 pads.
+        scores: (n, K) how similar, −inf where padded.
+        voters: (n, K) by which voter: `OWN_TEXT`, or the place of a revealed query.
     """
 
     rows: Rows
     scores: Floats
     voters: Rows
+
+    def without(self, unwanted: Sequence[int]) -> Selected:
+        """The others alone: nothing takes the place of what is left out."""
+        off = np.isin(self.rows, np.asarray(unwanted, dtype=np.int64))
+        return Selected(np.where(off, -1, self.rows), np.where(off, -np.inf, self.scores), self.voters)
+
+
+@dataclass(frozen=True)
+class Made:
+    """Meta-classifiers of n items, with what they were made of.
+
+    Args:
+        chosen: What was selected.
+        selected: (n, K, dim) the vectors at its rows.
+        generated: (n, dim) what the generator made of them.
+        evidence: (n, dim) what the revealed queries add.
+    """
+
+    chosen: Selected
     selected: Floats
     generated: Floats
     evidence: Floats | None
@@ -91,12 +109,12 @@ def explained(
     neighbours = [
         Neighbour(
             *name(int(row)),
-            float(made.scores[0, place]),
+            float(made.chosen.scores[0, place]),
             float(weights[place + 1]),
             shares[place + 1],
             voters[voter] if voter != OWN_TEXT else None,
         )
-        for place, (row, voter) in enumerate(zip(made.rows[0], made.voters[0], strict=True))
+        for place, (row, voter) in enumerate(zip(made.chosen.rows[0], made.chosen.voters[0], strict=True))
         if row >= 0
     ]
     return Explanation(

@@ -35,7 +35,7 @@ from metaxc.artifacts import Arrays, digest_of
 from metaxc.classifiers import Classifiers
 from metaxc.data import Texts
 from metaxc.emmett.calibration import Calibration
-from metaxc.emmett.explanation import Explanation, Made, explained
+from metaxc.emmett.explanation import Explanation, Made, Selected, explained
 from metaxc.emmett.folder import read_facts, read_parts, write_model
 from metaxc.encoders import EmbeddingCache, Encoder, unit_rows
 from metaxc.errors import DataError
@@ -153,7 +153,7 @@ class Emmett:
         made[self.observed] = self.represent_observed()
         novel = self._embed(np.asarray(embeddings[self.novel]), self.encoder.encode_items, "item")
         texts = [self.items.texts[row] for row in np.flatnonzero(self.novel).tolist()]
-        made[self.novel] = self._scaled(self._make(novel, texts))
+        made[self.novel] = self.scaled(self._make(novel, texts))
         return made
 
     def take_vectors(self, vectors: Floats) -> None:
@@ -179,8 +179,8 @@ class Emmett:
         """
         embeddings = self._embed(items, self.encoder.encode_items, "item")
         texts = None if isinstance(items, np.ndarray) else items
-        return self._scaled(
-            self._make(embeddings, texts, self._few(revealed, len(embeddings)), votes, evidence)
+        return self.scaled(
+            self._make(embeddings, texts, self.few_clicks(revealed, len(embeddings)), votes, evidence)
         )
 
     def _make(
@@ -191,18 +191,30 @@ class Emmett:
         votes: bool = True,
         evidence: bool = True,
     ) -> Made:
+        chosen = self.select(embeddings, texts, few if votes else None)
+        return self.make(embeddings, chosen, few if evidence else None)
+
+    def select(
+        self, embeddings: Floats, texts: Sequence[str] | None = None, few: FewClicks | None = None
+    ) -> Selected:
+        """What informs items of these embeddings; with their first clicks (`few_clicks`) after the votes."""
         rows, scores = self.selector.select(embeddings, self.neighbours, texts=texts)
         voters = np.full(rows.shape, OWN_TEXT, dtype=np.int64)
-        if few is not None and votes:
+        if few is not None:
             rows, scores, voters = self.voters.elect(embeddings, rows, scores, few.queries, few.owner)
-        selected = gather(self.informing, rows)
-        generated = self.generator.generate(embeddings, selected, scores)
-        own = None
-        if few is not None and evidence:  # counted as an observed item's own clicks are
-            own = self.calibration.own * few.classifiers(self._gram).trusted(self.calibration.prior_clicks)
-        return Made(rows, scores, voters, selected, generated, own)
+        return Selected(rows, scores, voters)
 
-    def _scaled(self, made: Made) -> Floats:
+    def make(self, embeddings: Floats, chosen: Selected, few: FewClicks | None = None) -> Made:
+        """Meta-classifiers from what was selected, and with what they are made of."""
+        selected = gather(self.informing, chosen.rows)
+        generated = self.generator.generate(embeddings, selected, chosen.scores)
+        own = None
+        if few is not None:  # counted as an observed item's own clicks are
+            own = self.calibration.own * self.fitted(few).trusted(self.calibration.prior_clicks)
+        return Made(chosen, selected, generated, own)
+
+    def scaled(self, made: Made) -> Floats:
+        """(n, dim) float32: what was made, as `search` ranks it."""
         scaled = self.calibration.novel_scale * made.generated
         return scaled if made.evidence is None else scaled + made.evidence
 
@@ -215,13 +227,21 @@ class Emmett:
     def _gram(self) -> Floats:
         return gram(self.embeddings)
 
-    def _few(self, revealed: Revealed | None, items: int) -> FewClicks | None:
+    def few_clicks(self, revealed: Revealed | None, items: int) -> FewClicks | None:
+        """The first clicked queries of n items; None where there are none."""
         return None if revealed is None else FewClicks.of(revealed, items, self.embed_queries)
 
     def represent_observed(self) -> Floats:
         """(observed, dim) float32: the observed items by their own classifiers."""
-        trusted = self.classifiers.trusted(self.calibration.prior_clicks)
-        return self.embeddings + self.calibration.own * trusted
+        return self.with_own(self.embeddings, self.classifiers)
+
+    def with_own(self, embeddings: Floats, classifiers: Classifiers) -> Floats:
+        """(n, dim) float32: items by classifiers of their own."""
+        return embeddings + self.calibration.own * classifiers.trusted(self.calibration.prior_clicks)
+
+    def fitted(self, few: FewClicks) -> Classifiers:
+        """Classifiers of items by their clicks, without a change to any other."""
+        return few.classifiers(self._gram)
 
     def encode_queries(self, queries: Sequence[str] | Floats) -> Floats:
         """(n, dim) float32: queries as `search` scores them, with what they borrow from the memory."""
@@ -269,26 +289,83 @@ class Emmett:
         """
         given = [item] if isinstance(item, str) else np.asarray(item, dtype=np.float32)[None]
         embedding = self._embed(given, self.encoder.encode_items, "item")
-        few = None if revealed is None else self._few([revealed], 1)
+        few = None if revealed is None else self.few_clicks([revealed], 1)
         made = self._make(embedding, [item] if isinstance(item, str) else None, few)
-        weights = self.generator.weights(embedding, made.selected, made.scores)
-        return explained(
-            item if isinstance(item, str) else "",
-            made,
-            embedding[0],
-            self.calibration.novel_scale * weights[0],
-            self._scaled(made)[0],
-            self._name,
-            [] if few is None else few.names,
-        )
+        names = [] if few is None else few.names
+        return self.explained(item if isinstance(item, str) else "", embedding, made, names)
 
-    def _name(self, row: int) -> tuple[str, str]:
+    def explained(self, text: str, embedding: Floats, made: Made, names: Sequence[str] = ()) -> Explanation:
+        """Where one meta-classifier comes from.
+
+        Args:
+            text: The item's.
+            embedding: (1, dim).
+            made: By `make`.
+            names: What to call its revealed queries.
+        """
+        weights = self.calibration.novel_scale * self.generator.weights(
+            embedding, made.selected, made.chosen.scores
+        )
+        return explained(text, made, embedding[0], weights[0], self.scaled(made)[0], self.name_of, names)
+
+    def name_of(self, row: int) -> tuple[str, str]:
         """Id and text of a row of the bank."""
         if isinstance(self.selector, ClusterSelector):
             return f"cluster {row}", ""
         if len(self.informing) != len(self.classifiers):
             return f"vector {row}", ""
         return self.items.ids[self.observed[row]], self.items.texts[self.observed[row]]
+
+    def grown(
+        self, ids: Sequence[str], texts: Sequence[str], embeddings: Floats, classifiers: Classifiers
+    ) -> Emmett:
+        """A model of the observed items with more of them to inform others. Those that it was trained with stay as
+        they are; one of the same id as a new one gives way to it.
+
+        Args:
+            ids: Of the new observed items.
+            texts: Theirs.
+            embeddings: (n, dim) theirs.
+            classifiers: Theirs, by `fitted`.
+        """
+        if not self.can_grow:
+            raise DataError(
+                "A model with a selector of its own cannot take more observed items",
+                got=repr(self.selector),
+                fix="train again",
+            )
+        names = [self.items.ids[row] for row in self.observed.tolist()]
+        new = set(ids)
+        stay = np.array([name not in new for name in names], dtype=bool)
+        kept = np.flatnonzero(stay).tolist()
+        items = Texts(
+            [*(names[row] for row in kept), *ids],
+            [*(self.items.texts[row] for row in self.observed[stay].tolist()), *texts],
+        )
+        more = Classifiers(
+            np.concatenate([self.classifiers.weights[stay], classifiers.weights]),
+            np.concatenate([self.classifiers.clicks[stay], classifiers.clicks]),
+            self.classifiers.query_layer,
+        )
+        made = Emmett(
+            self.encoder,
+            more,
+            np.concatenate([self.embeddings[stay], embeddings]),
+            self.generator,
+            items,
+            np.arange(len(items)),
+            neighbours=self.neighbours,
+            calibration=self.calibration,
+            about=self.about,
+            memory=self.memory,
+        )
+        made._gram = self._gram  # first clicks count as they did
+        return made
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether it can take more observed items: where the nearest items inform by their classifiers."""
+        return isinstance(self.selector, NearestSelector) and self.bank is None
 
     def add(self, ids: Sequence[str], texts: Sequence[str], revealed: Revealed | None = None) -> None:
         """Take novel items in, with their first clicked queries where known: from the next search on they are

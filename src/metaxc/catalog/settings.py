@@ -1,0 +1,15 @@
+"""How a catalog leads its items through their lives."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class CatalogSettings(BaseModel):
+    """Settings that a catalog keeps from its creation on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    observe_after: int = Field(
+        20, ge=1, description="clicks after which an item has a classifier of its own and informs others"
+    )

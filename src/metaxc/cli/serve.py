@@ -1,0 +1,130 @@
+"""`metaxc serve`: the live catalog over HTTP, with its page."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from metaxc.cli.shared import Base, Cache, Model, Threads, load_model, not_right, say, set_threads
+from metaxc.errors import ConfigError
+
+if TYPE_CHECKING:
+    from metaxc.catalog.catalog import Catalog
+    from metaxc.serve.settings import ServeSettings
+
+MOST_KNOWN, SEED = 2000, 0  # known queries of a new catalog: enough for a preview, encoded in seconds
+
+
+def serve(
+    model: Model,
+    catalog: Annotated[
+        Path | None, typer.Option("--catalog", help="Catalog folder.  [default: MODEL.catalog]")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Data set folder: its training queries are what a preview looks at."),
+    ] = None,
+    host: Annotated[
+        str,
+        typer.Option("--host", help="Address to listen on; other than loopback needs $METAXC_WRITE_TOKEN."),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port to listen on; 0 takes any free one.")] = 8765,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Answer, but change nothing.")] = False,
+    base: Base = None,
+    threads: Threads = 0,
+    cache: Cache = None,
+) -> None:
+    """Serve a live catalog of the model's items: add, click, search, explain, over HTTP and on a page.
+
+    The catalog is made at the first start and opened at the next. Ctrl-C closes it; nothing acknowledged is lost.
+    """
+    from pydantic import ValidationError
+
+    from metaxc.serve.settings import ServeSettings
+
+    set_threads(threads)
+    try:
+        settings = ServeSettings.of_environment(host=host, port=port)
+    except ValidationError as error:
+        raise not_right(error) from error
+    place = catalog or model.resolve().with_name(f"{model.resolve().name}.catalog")
+    run(lambda: opened(place, model, data, read_only, base, cache), settings)
+
+
+def opened(
+    place: Path, model: Path, data: Path | None, read_only: bool, base: str | None, cache: Path | None
+) -> Catalog:
+    """The catalog at `place`, made there where there is none."""
+    from metaxc.catalog.catalog import Catalog
+
+    trained = load_model(model, base, cache)
+    if place.exists() or read_only:
+        say(f"opening the catalog {place}")
+        return Catalog.open(place, trained, read_only=read_only)
+    say(f"making the catalog {place}")
+    return Catalog.create(place, trained, queries=known_queries(data) if data else ())
+
+
+def known_queries(data: Path) -> list[str]:
+    """At most 2,000 of the data set's training queries, the same at each call."""
+    import numpy as np
+
+    from metaxc.data import read_folder
+
+    texts = read_folder(data).train.queries.texts
+    count = min(MOST_KNOWN, len(texts))
+    rows = np.random.default_rng(SEED).choice(len(texts), count, replace=False)
+    return [texts[row] for row in sorted(rows.tolist())]
+
+
+def run(source: Any, settings: ServeSettings) -> None:
+    """Listen until told to stop; an error of opening is raised when the server has ended."""
+    import uvicorn
+
+    from metaxc.serve.app import make_app
+
+    listening = listen(settings.host, settings.port)
+    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url = f"http://{shown}:{listening.getsockname()[1]}"
+    errors: list[Exception] = []
+
+    def failed(error: Exception) -> None:
+        errors.append(error)
+        server.should_exit = True
+
+    app = make_app(source, settings, opened=lambda: print(f"ready: {url}", flush=True), failed=failed)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            ws="none",
+            proxy_headers=False,
+            lifespan="on",
+            timeout_graceful_shutdown=settings.shutdown_timeout,
+        )
+    )
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:
+        say("closed")
+    if errors:
+        raise errors[0]
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigError(
+            "The service cannot listen there",
+            got=f"{host}:{port}: {error.strerror or error}",
+            expected="an address of this machine and a free port",
+            fix="give another --port, or end what listens there",
+        ) from error

@@ -1,0 +1,116 @@
+"""Searches that wait together: encoded in one call, searched per filter in one call, each cut to its own k."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metaxc.catalog.catalog import Catalog
+from metaxc.catalog.records import Found, State
+from metaxc.serve.batching import Job, Lane, each_alone
+from metaxc.serve.errors import BusyError
+from metaxc.serve.metrics import Metrics
+
+Floats = NDArray[np.float32]
+RECALL_AT = 10
+MOST_SAMPLED = 4  # queries of a sampled batch: an exact search of more would be felt
+
+
+@dataclass(frozen=True)
+class Search:
+    """One request's queries, and which items may answer."""
+
+    queries: tuple[str, ...]
+    k: int = 10
+    tags: tuple[str, ...] = ()
+    states: tuple[State, ...] = ()
+
+    @property
+    def filters(self) -> tuple[frozenset[str], frozenset[State]]:
+        """Requests of the same filters are searched together."""
+        return frozenset(self.tags), frozenset(self.states)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Per query its hits; seconds by stage: queue, encode, search."""
+
+    hits: list[list[Found]]
+    seconds: dict[str, float]
+
+
+SearchJob = Job[Search, Answered]
+
+
+class Searching:
+    """Answers batches of searches.
+
+    Args:
+        catalog: What is searched.
+        metrics: Told the seconds of each stage.
+        recall_rate: Share of batches whose first unfiltered queries are searched exactly too, in a thread beside.
+    """
+
+    def __init__(self, catalog: Catalog, metrics: Metrics, recall_rate: float):
+        self._catalog, self._metrics, self._rate = catalog, metrics, recall_rate
+        self._random = random.Random(0)
+        self.sampling: Lane[Floats, None] = Lane("sample recall", self._sample, most_waiting=1)
+
+    def __call__(self, jobs: Sequence[SearchJob]) -> Sequence[Answered | Exception]:
+        """Each job's own answer."""
+        for job in jobs:
+            self._metrics.took("queue", job.waited)
+        return each_alone(self._together, jobs)
+
+    def _together(self, jobs: Sequence[SearchJob]) -> list[Answered | Exception]:
+        started = time.perf_counter()
+        texts = [text for job in jobs for text in job.asked.queries]
+        vectors = self._catalog.model.encoder.encode_queries(texts)
+        encoded = time.perf_counter() - started
+        self._metrics.took("encode", encoded)
+        ends = np.cumsum([len(job.asked.queries) for job in jobs])
+        rows = [np.arange(end - len(job.asked.queries), end) for job, end in zip(jobs, ends, strict=True)]
+        answers: list[Answered | Exception] = [Answered([], {})] * len(jobs)
+        groups: dict[object, list[int]] = {}
+        for place, job in enumerate(jobs):
+            groups.setdefault(job.asked.filters, []).append(place)
+        for places in groups.values():
+            started = time.perf_counter()
+            found = self._search(
+                vectors[np.concatenate([rows[place] for place in places])], [jobs[p] for p in places]
+            )
+            searched = time.perf_counter() - started
+            self._metrics.took("search", searched)
+            for place in places:
+                asked = jobs[place].asked
+                hits = [next(found)[: asked.k] for _ in asked.queries]
+                seconds = {"queue": jobs[place].waited, "encode": encoded, "search": searched}
+                answers[place] = Answered(hits, seconds)
+        return answers
+
+    def _search(self, vectors: Floats, jobs: Sequence[SearchJob]) -> Iterator[list[Found]]:
+        first, k = jobs[0].asked, max(job.asked.k for job in jobs)
+        if not first.tags and not first.states and self._random.random() < self._rate:
+            with suppress(BusyError):  # one sample at a time is enough
+                self.sampling.put(vectors[:MOST_SAMPLED])
+        return iter(self._catalog.search(vectors, k, tags=first.tags, states=first.states))
+
+    def _sample(self, jobs: Sequence[Job[Floats, None]]) -> list[None | Exception]:
+        """Search once more, exactly and with the index; a write in between would make the two incomparable."""
+        for job in jobs:
+            before = self._catalog.about().sequence
+            found = self._catalog.search(job.asked, RECALL_AT)
+            exact = self._catalog.exact_search(job.asked, RECALL_AT)
+            if self._catalog.about().sequence == before:
+                self._metrics.recall.sampled(
+                    len({hit.id for hit in line} & {hit.id for hit in true}) / len(true)
+                    for line, true in zip(found, exact, strict=True)
+                    if true
+                )
+        return [None] * len(jobs)

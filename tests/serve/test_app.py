@@ -1,0 +1,178 @@
+"""The verbs of the catalog over HTTP."""
+
+import pytest
+from served import HOME, add
+from fastapi.testclient import TestClient
+
+from metaxc.catalog.catalog import Catalog
+from metaxc.serve.app import make_app
+from metaxc.serve.settings import ServeSettings
+
+
+def hits(http, query, **asked):
+    answer = http.post("/v1/search", json={"queries": [query], **asked})
+    assert answer.status_code == 200
+    return answer.json()["answers"][0]["hits"]
+
+
+def test_an_added_item_is_in_the_next_search(http):
+    before = hits(http, "fresh bread", k=100)
+    assert "new" not in {hit["id"] for hit in before}
+    assert add(http, "new", "grey cat", tags=["pets"]).json() == {"added": 1, "unchanged": 0}
+    found = hits(http, "fresh bread", k=20)
+    assert "new" in {hit["id"] for hit in found}
+    assert hits(http, "fresh bread", tags=["pets"])[0]["id"] == "new"
+    assert add(http, "new", "grey cat", tags=["pets"]).json() == {"added": 0, "unchanged": 1}
+
+
+def test_a_search_answers_each_query_with_its_seconds(http, model):
+    asked = ["fresh bread", "cheap lemon"]
+    answer = http.post("/v1/search", json={"queries": asked, "k": 3}).json()
+    assert [one["query"] for one in answer["answers"]] == asked
+    expected = [[hit.id for hit in line] for line in model.search(asked, 3)]
+    assert [[hit["id"] for hit in one["hits"]] for one in answer["answers"]] == expected
+    assert answer["seconds"].keys() == {"queue", "encode", "search"}
+
+
+def test_states_filter_a_search(http, model):
+    found = hits(http, "fresh bread", k=100, states=["novel"])
+    assert len(found) == int(model.novel.sum())
+    assert {hit["state"] for hit in found} == {"novel"}
+
+
+def test_a_first_click_changes_an_items_neighbours(http):
+    add(http, "new", "grey cat")
+
+    def neighbours():
+        explained = http.get("/v1/explain", params={"item": "new"}).json()
+        return {one["id"]: one["voter"] for one in explained["explanation"]["neighbours"]}, explained["item"]["state"]
+
+    before, state = neighbours()
+    assert state == "novel"
+    clicked = http.post("/v1/clicks", json={"item": "new", "query": "cheap lemon"})
+    assert clicked.status_code == 200
+    assert clicked.json()["state"] == "clicked"
+    after, state = neighbours()
+    assert state == "clicked"
+    assert after.keys() != before.keys()
+    assert "cheap lemon" in after.values()
+    assert "new" in {hit["id"] for hit in hits(http, "sweet lemon", k=10)}
+    undone = http.delete(f"/v1/clicks/{clicked.json()['number']}")
+    assert (undone.status_code, undone.json()["state"]) == (200, "novel")
+    assert neighbours()[0] == before
+
+
+def test_the_life_of_an_item(http):
+    name = "a/b c?d=ü#%2F"
+    path = "/v1/items/a%2Fb%20c%3Fd=%C3%BC%23%252F"
+    assert add(http, name, "grey cat").status_code == 200
+    assert http.get(path).json()["id"] == name
+    changed = http.put(path, json={"text": "grey dog", "tags": ["b", "a"]}).json()
+    assert changed["text"] == "grey dog"
+    assert sorted(changed["tags"]) == ["a", "b"]
+    assert http.put(path, json={"tags": []}).json()["text"] == "grey dog"
+    assert http.delete(path).json() == {"deleted": 1}
+    gone = http.get(path)
+    assert gone.status_code == 404
+    assert gone.json().keys() == {"what", "got", "expected", "fix"}
+    assert http.delete(path).status_code == 404
+    assert name not in {hit["id"] for hit in hits(http, "fresh bread", k=100)}
+
+
+def test_the_same_id_with_other_content_is_a_conflict_and_nothing_of_the_batch_is_added(http):
+    add(http, "new", "grey cat")
+    items = [{"id": "other", "text": "grey dog"}, {"id": "new", "text": "grey fox"}]
+    answer = http.post("/v1/items", json={"items": items})
+    assert answer.status_code == 409
+    assert http.get("/v1/items/other").status_code == 404
+
+
+def test_a_list_in_pages(http, model):
+    add(http, "new", "grey cat", tags=["pets"])
+    names, after = [], None
+    while True:
+        asked = {"limit": 30, **({"after": after} if after else {})}
+        page = http.get("/v1/items", params=asked).json()
+        assert len(page["items"]) <= 30
+        names += [item["id"] for item in page["items"]]
+        after = page["next"]
+        if after is None:
+            break
+    assert sorted(names) == sorted([*model.items.ids, "new"])
+    tagged = http.get("/v1/items", params={"tag": "pets", "state": ["novel", "clicked"]}).json()
+    assert [item["id"] for item in tagged["items"]] == ["new"]
+
+
+def test_a_preview_recomputes_without_a_neighbour(http):
+    whole = http.post("/v1/preview", json={"text": "grey cat"}).json()
+    first = whole["explanation"]["neighbours"][0]["id"]
+    without = http.post("/v1/preview", json={"text": "grey cat", "without": [first]}).json()
+    assert first not in {one["id"] for one in without["explanation"]["neighbours"]}
+    assert [one["id"] for one in without["off"]] == [first]
+    assert http.get("/v1/items", params={"limit": 500}).json()["next"] is None  # nothing was added
+
+
+def test_represented_texts_are_the_models(http, model):
+    answer = http.post("/v1/represent", json={"texts": ["grey cat", "old dog"]}).json()
+    assert answer["model"] == model.fingerprint
+    assert answer["vectors"] == pytest.approx(model.represent(["grey cat", "old dog"]), abs=1e-5)
+
+
+def test_about_is_the_catalog_in_figures(http, model):
+    about = http.get("/v1/about").json()
+    assert about["model"] == model.fingerprint
+    assert sum(about["items"].values()) == len(model.items)
+    assert about["read_only"] is False
+
+
+def test_the_page_and_every_answer_carry_their_headers(http):
+    for path in ("/", "/static/index.html", "/static/none.js", "/v1/about", "/healthz", "/nowhere"):
+        answer = http.get(path)
+        assert answer.headers["content-security-policy"].startswith("default-src 'self';")
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cache-control"] == "no-cache"
+    assert http.get("/static/../app.py").status_code == 404
+    assert http.get("/static/%2e%2e/app.py").status_code == 404
+
+
+def test_a_read_only_catalog_answers_and_changes_nothing(catalog, model, tmp_path):
+    catalog.close()
+    reader = Catalog.open(tmp_path / "catalog", model, read_only=True)
+    with TestClient(make_app(reader), base_url=HOME) as http:
+        assert hits(http, "fresh bread")
+        refused = add(http, "new", "grey cat")
+        assert refused.status_code == 403
+        assert "reading only" in refused.json()["what"]
+
+
+def test_it_is_ready_between_opening_and_closing(catalog):
+    app = make_app(lambda: catalog, ServeSettings())
+    client = TestClient(app, base_url=HOME)  # without its lifespan: still opening
+    assert client.get("/readyz").status_code == 503
+    assert client.get("/readyz").json() == {"ready": False}
+    assert client.get("/healthz").json() == {"status": "ok"}
+    refused = client.get("/v1/about")
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"] == "1"
+    assert "opening" in refused.json()["what"]
+    assert client.get("/metrics").status_code == 200
+
+
+def test_nothing_of_the_inside_is_told(http, catalog, monkeypatch, caplog):
+    def breaks(*args, **kwargs):
+        raise RuntimeError("secret /home/somebody/catalog")
+
+    monkeypatch.setattr(catalog, "get", breaks)
+    answer = http.get("/v1/items/any")
+    assert answer.status_code == 500
+    assert answer.json() == {
+        "what": "Internal error",
+        "got": None,
+        "expected": None,
+        "fix": "the service's log says more",
+    }
+    assert "secret" in caplog.text
+    assert "Traceback" in caplog.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
