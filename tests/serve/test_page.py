@@ -4,12 +4,11 @@ import pytest
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install metaxc[dev]")
 
-from conftest import running
 from looking import CHROMIUM, DRIVER, Looking, browser
 from selenium.webdriver.common.keys import Keys
+from served import running
 
-from metaxc.catalog.catalog import Catalog
-from metaxc.catalog.settings import CatalogSettings
+from metaxc.catalog import Catalog, CatalogSettings
 from metaxc.emmett import Emmett
 from metaxc.serve.settings import ServeSettings
 
@@ -22,7 +21,7 @@ SCRIPT = "<script>window.hurt = true</script><img src=x onerror='window.hurt = t
 
 
 @pytest.fixture(scope="module")
-def served(trained, shop, tmp_path_factory):
+def site(trained, shop, tmp_path_factory):
     """A service whose items are observed after two clicks."""
     folder = tmp_path_factory.mktemp("page") / "catalog"
     settings = CatalogSettings(observe_after=2)
@@ -38,9 +37,9 @@ def driver():
 
 
 @pytest.fixture
-def look(served, driver):
+def look(site, driver):
     """A wide, light screen; what the console says at the end is an error of the page."""
-    look = Looking(driver, served)
+    look = Looking(driver, site)
     look.resize(1280)
     look.prefer("light")
     look.complaints()
@@ -153,7 +152,7 @@ def test_an_added_item_is_found_by_the_next_search(look):
 
 def test_clicks_lead_an_item_through_its_life_and_back(look):
     add(look, "life", "grey cat of the house")
-    look.open("search", q="fresh lemon", k=50, item="life")
+    look.open("search", q="fresh lemon", k=100, item="life")
     look.until(lambda: look.all("#panel-neighbours .neighbour"))
     before = look.texts("#panel-neighbours .neighbour-text")
     click = ".result.selected .click"
@@ -177,7 +176,7 @@ def test_clicks_lead_an_item_through_its_life_and_back(look):
     assert not look.all(".clicks")
     look.until(lambda: look.texts(".result.selected .badge") == ["novel"])
     look.settle("search")
-    look.open("search", q="fresh lemon", k=50, item="life")
+    look.open("search", q="fresh lemon", k=100, item="life")
     look.until(lambda: look.texts("#panel-neighbours .neighbour-text") == before)
 
 
@@ -338,7 +337,7 @@ def test_a_read_only_service_offers_no_writing(trained, driver, tmp_path):
     with running(catalog) as url:
         look = Looking(driver, url)
         look.open("search", q="grey cat", item="cat-small")
-        look.until(lambda: look.all("body.read-only") and look.all("#panel-neighbours"))
+        look.until(lambda: look.all("body.read-only") and look.all(".panel-text"))
         assert len(look.all("#view-search .writes")) > 1
         assert not any(part.is_displayed() for part in look.all(".writes"))
         driver.get("about:blank")

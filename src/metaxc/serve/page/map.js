@@ -89,15 +89,21 @@ export function placed(points, width, height) {
   return labels;
 }
 
-/** The line from the text to the meta-classifier, with room left at both ends; null when they all but coincide. */
+const NEAR = 30; // px; nearer than that the marks are drawn small, so that the arrow is seen between them
+const SAME = 4; // px; nearer than that there is no arrow to be drawn
+
+/** The line from the text to the meta-classifier; null when they all but coincide. */
 function arrow(from, to) {
   const [dx, dy] = [to.px - from.px, to.py - from.py];
   const long = Math.hypot(dx, dy);
-  if (long < 22) return null;
+  if (long < SAME) return null;
   const [ux, uy] = [dx / long, dy / long];
-  const [x, y] = [to.px - 12 * ux, to.py - 12 * uy];
-  const head = `M${x - 7 * ux - 4 * uy} ${y - 7 * uy + 4 * ux}L${x} ${y}L${x - 7 * ux + 4 * uy} ${y - 7 * uy - 4 * ux}`;
-  return svg("path", { class: "map-arrow", d: `M${from.px + 9 * ux} ${from.py + 9 * uy}L${x} ${y}${head}` });
+  const [start, end, head] = long < NEAR ? [0, Math.min(3, long / 4), Math.min(5, long / 2)] : [9, 12, 7];
+  const [x, y] = [to.px - end * ux, to.py - end * uy];
+  const side = head * 0.6;
+  const barb = (sign) => `${x - head * ux + sign * side * uy} ${y - head * uy - sign * side * ux}`;
+  const line = `M${from.px + start * ux} ${from.py + start * uy}L${x} ${y}`;
+  return svg("path", { class: "map-arrow", d: `${line}M${barb(1)}L${x} ${y}L${barb(-1)}` });
 }
 
 function drawing(given, width, height) {
@@ -119,7 +125,8 @@ function drawing(given, width, height) {
     svg("path", { class: "map-cross", d: `M${width / 2} 8V${height - 8}M8 ${height / 2}H${width - 8}` }),
   );
   const back = ["query", "neighbour", "text", "meta"];
-  if (text && meta) root.append(arrow(text, meta) ?? "");
+  const long = text && meta ? Math.hypot(meta.px - text.px, meta.py - text.py) : 0;
+  if (long < NEAR) root.classList.add("near");
   for (const row of [...points.keys()].sort(
     (a, b) => back.indexOf(points[a].kind) - back.indexOf(points[b].kind),
   )) {
@@ -129,13 +136,14 @@ function drawing(given, width, height) {
       "g",
       { class: `map-point is-${kind}`, transform: `translate(${px} ${py})` },
       svg("title", {}, words),
-      SHAPES[kind](),
+      svg("g", { class: "map-mark" }, SHAPES[kind]()),
     );
     group.dataset.label = label;
     const spot = labels.get(row);
     if (spot) group.append(svg("text", { x: spot.x - px, y: spot.y - py + 11 }, spot.text));
     root.append(group);
   }
+  if (text && meta) root.append(arrow(text, meta) ?? "");
   return root;
 }
 

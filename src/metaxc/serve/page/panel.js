@@ -112,7 +112,7 @@ function show(explained, step = null) {
   const { item, explanation } = explained;
   const bar = h("div", { class: "stacked", role: "img" });
   const legend = h("ul", { class: "legend" });
-  showShares(bar, legend, explanation);
+  showShares(bar, legend, explanation, item.state);
   body.replaceChildren(
     h(
       "div",

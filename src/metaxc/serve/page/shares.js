@@ -9,9 +9,16 @@ const PARTS = [
   ["clicks", "first clicks", "revealed_share"],
 ];
 
-/** Fills `bar` and `legend`. A share may be negative (a part that pulls the other way): hatched, and said so. */
-export function showShares(bar, legend, explanation) {
-  const parts = PARTS.map(([kind, word, field]) => ({ kind, word, share: explanation[field] }));
+/**
+ * Fills `bar` and `legend`. What clicks add is called a classifier once the item is observed. A share may be negative
+ * (a part that pulls the other way): hatched.
+ */
+export function showShares(bar, legend, explanation, state = "novel") {
+  const parts = PARTS.map(([kind, word, field]) => ({
+    kind,
+    word: kind === "clicks" && state === "observed" ? "its own classifier" : word,
+    share: explanation[field],
+  }));
   const total = parts.reduce((sum, part) => sum + Math.abs(part.share), 0) || 1;
   bar.setAttribute("aria-label", parts.map(({ word, share }) => `${word} ${percent(share)}`).join(", "));
   if (!bar.children.length) bar.append(...parts.map(({ kind }) => h("span", { class: `part of-${kind}` })));
