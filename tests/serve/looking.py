@@ -28,7 +28,13 @@ def browser() -> Iterator[webdriver.Chrome]:
     """A headless chromium that notes its console and its requests."""
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
-    for argument in ("headless", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1280,900"):
+    for argument in (
+        "headless",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-dev-shm-usage",
+        "window-size=1280,900",
+    ):
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
@@ -67,10 +73,18 @@ class Looking:
 
     def one(self, selector: str) -> WebElement:
         """The element, when it is there."""
-        return self.until(lambda: self.driver.find_element(By.CSS_SELECTOR, selector) if self.all(selector) else None)
+        return self.until(
+            lambda: self.driver.find_element(By.CSS_SELECTOR, selector) if self.all(selector) else None
+        )
 
     def all(self, selector: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def click(self, selector: str) -> None:
+        """Click the element, in the middle of the screen, where no header covers it."""
+        part = self.one(selector)
+        self.driver.execute_script("arguments[0].scrollIntoView({ block: 'center' })", part)
+        part.click()
 
     def texts(self, selector: str) -> list[str]:
         """What all such elements say, read at one moment."""

@@ -19,8 +19,11 @@ function row({ query }) {
   );
 }
 
+/** What changed first, then by rank. */
+const order = (field) => (a, b) => (a.change === "kept") - (b.change === "kept") || a[field] - b[field];
+
 function column(list, reached, field) {
-  const ranked = reached.filter((entry) => entry[field] !== null).sort((a, b) => a[field] - b[field]);
+  const ranked = reached.filter((entry) => entry[field] !== null).sort(order(field));
   const shown = all ? ranked : ranked.slice(0, FEW);
   keyed(
     list,
