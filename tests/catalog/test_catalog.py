@@ -74,7 +74,13 @@ def test_a_batch_is_all_or_nothing(catalog):
 
 @pytest.mark.parametrize(
     "item",
-    [NewItem("", "text"), NewItem("a\nb", "text"), NewItem("a" * 201, "text"), NewItem("a", "t\0"), NewItem("a", "\ud800")],
+    [
+        NewItem("", "text"),
+        NewItem("a\nb", "text"),
+        NewItem("a" * 201, "text"),
+        NewItem("a", "t\0"),
+        NewItem("a", "\ud800"),
+    ],
 )
 def test_what_cannot_be_stored_is_refused(catalog, item):
     with pytest.raises(DataError):
@@ -201,7 +207,9 @@ def test_several_clicks_at_once_are_the_same_as_one_by_one(catalog, folder, mode
     together = catalog.clicks([("new", "q20"), ("other", "q0"), ("new", "q21")])
     assert [click.state for click in together] == ["clicked"] * 3
     found = catalog.search(["t0", "t4"], 300)
-    with Catalog.create(folder.with_name("second"), model, settings=CatalogSettings(observe_after=3)) as second:
+    with Catalog.create(
+        folder.with_name("second"), model, settings=CatalogSettings(observe_after=3)
+    ) as second:
         second.delete(["i4", "i9"])
         second.add([NEW, NewItem("other", "i9")])
         for item, query in (("new", "q20"), ("other", "q0"), ("new", "q21")):
@@ -258,7 +266,9 @@ def test_searches_go_on_while_items_come_and_go(catalog):
     def search():
         while not stop.is_set():
             found = catalog.search(["t0"], 5)[0]
-            if len(found) != 5 or [hit.score for hit in found] != sorted((h.score for h in found), reverse=True):
+            if len(found) != 5 or [hit.score for hit in found] != sorted(
+                (h.score for h in found), reverse=True
+            ):
                 wrong.append(found)
 
     threads = [threading.Thread(target=search) for _ in range(3)]

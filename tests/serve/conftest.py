@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 from served import HOME
 
-from metaxc.catalog.catalog import Catalog
+from metaxc.catalog import Catalog
 from metaxc.data import split
 from metaxc.emmett import Emmett
 from metaxc.irene import Irene, IreneConfig
@@ -26,7 +26,7 @@ def trained(shop, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def model(trained) -> Emmett:
     return Emmett.load(trained)
 

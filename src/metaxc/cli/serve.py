@@ -12,7 +12,7 @@ from metaxc.cli.shared import Base, Cache, Model, Threads, load_model, not_right
 from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
-    from metaxc.catalog.catalog import Catalog
+    from metaxc.catalog import Catalog
     from metaxc.serve.settings import ServeSettings
 
 MOST_KNOWN, SEED = 2000, 0  # known queries of a new catalog: enough for a preview, encoded in seconds
@@ -58,7 +58,7 @@ def opened(
     place: Path, model: Path, data: Path | None, read_only: bool, base: str | None, cache: Path | None
 ) -> Catalog:
     """The catalog at `place`, made there where there is none."""
-    from metaxc.catalog.catalog import Catalog
+    from metaxc.catalog import Catalog
 
     trained = load_model(model, base, cache)
     if place.exists() or read_only:

@@ -17,14 +17,25 @@ from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 from metaxc import __version__
-from metaxc.catalog.catalog import Catalog
+from metaxc.catalog import Catalog
 from metaxc.catalog.errors import NotFoundError
 from metaxc.catalog.records import About, Added, Click, Explained, Item, Page, Preview, State
 from metaxc.serve import schema
 from metaxc.serve.errors import MEANS, Problem, answer_errors
 from metaxc.serve.gate import Body, Gate, Shell, is_open
 from metaxc.serve.metrics import CONTENT_TYPE
-from metaxc.serve.schema import Answer, Answers, Deleted, Health, Name, Ready, Represented, Requests, Tag
+from metaxc.serve.schema import (
+    Answer,
+    Answers,
+    Cursor,
+    Deleted,
+    Health,
+    Name,
+    Ready,
+    Represented,
+    Requests,
+    Tag,
+)
 from metaxc.serve.searching import Search
 from metaxc.serve.service import Service
 from metaxc.serve.settings import ServeSettings
@@ -157,7 +168,7 @@ def _items(service: Service, settings: ServeSettings) -> APIRouter:
         request: Request,
         state: list[State] = states,
         tag: list[Tag] = tags,
-        after: Name | None = None,
+        after: Cursor | None = None,
         limit: int = limits,
     ) -> Page:
         """A page of the items with all of the tags, in one of the states."""

@@ -175,7 +175,10 @@ def each_alone(work: Work[Asked, Answer], jobs: Sequence[Job[Asked, Answer]]) ->
     except Exception as error:
         if len(jobs) == 1:
             return [error]
-    alone: list[Answer | Exception] = []
+    answers: list[Answer | Exception] = []
     for job in jobs:
-        alone.extend(each_alone(work, [job]))
-    return alone
+        try:
+            answers.extend(work([job]))
+        except Exception as error:
+            answers.append(error)
+    return answers

@@ -61,6 +61,10 @@ class Client:
         where = urlsplit(url)
         if where.scheme not in ("http", "https") or not where.hostname:
             raise ConfigError("Not the address of a service", got=url, expected="http://HOST:PORT")
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise ConfigError(
+                "Not a token", got=f"{len(token)} characters", expected="visible ASCII characters"
+            )
         self.url = url.rstrip("/")
         self._http = httpx.Client(
             base_url=self.url,
@@ -167,9 +171,7 @@ class Client:
         try:
             answer = self._http.request(method, path, json=body, params=params)
         except UnicodeEncodeError as error:
-            raise DataError(
-                "A text cannot be sent", got=ascii(error.object[:50]), expected="Unicode text"
-            ) from error
+            raise _unsendable(error) from error
         except httpx.TransportError as error:
             raise NotReadyError(
                 "The service does not answer", got=f"{self.url}: {error}", fix="start it: metaxc serve MODEL"
@@ -180,7 +182,14 @@ class Client:
 
 
 def _item(id: str) -> str:
-    return f"/v1/items/{quote(id, safe='')}"
+    try:
+        return f"/v1/items/{quote(id, safe='')}"
+    except UnicodeEncodeError as error:
+        raise _unsendable(error) from error
+
+
+def _unsendable(error: UnicodeEncodeError) -> DataError:
+    return DataError("A text cannot be sent", got=ascii(error.object[:50]), expected="Unicode text")
 
 
 def _error(answer: httpx.Response) -> MetaxcError:

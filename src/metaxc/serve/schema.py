@@ -13,10 +13,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
+from metaxc.catalog.inputs import MOST_ID, MOST_TAG
 from metaxc.catalog.records import Found, NewItem, State
 from metaxc.serve.settings import ServeSettings
 
-MOST_ID, MOST_TAG = 200, 100  # characters
 MOST_NUMBER = 2**63 - 1  # what the catalog's record can hold
 
 
@@ -78,14 +78,14 @@ def _filled(text: str) -> str:
 
 
 def _named(name: str) -> str:
-    if any(unicodedata.category(letter) == "Cc" for letter in _sendable(name)):
+    if any(unicodedata.category(letter) == "Cc" for letter in _filled(name)):
         raise PydanticCustomError("control", "a name without control characters")
     if name in (".", ".."):
         raise PydanticCustomError("dots", "a name that can stand in a URL, not . or ..")
     return name
 
 
-NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
+NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x1f\x7f-\x9f\s][^\x00-\x1f\x7f-\x9f]*$"
 TEXT_PATTERN = r"^[^\x00]*[^\x00\s][^\x00]*$"
 NAME_SCHEMA: dict[str, Any] = {"pattern": NAME_PATTERN, "not": {"enum": [".", ".."]}}
 Name = Annotated[
@@ -94,6 +94,9 @@ Name = Annotated[
 Tag = Annotated[
     str, Field(min_length=1, max_length=MOST_TAG, json_schema_extra=NAME_SCHEMA), AfterValidator(_named)
 ]
+
+
+Cursor = Annotated[str, Field(pattern=r"^[0-9]{1,18}$", description="`next` of an earlier answer")]
 
 
 class _Strict(BaseModel):
@@ -164,11 +167,11 @@ class Requests:
             Field(min_length=1, max_length=settings.most_text, json_schema_extra={"pattern": TEXT_PATTERN}),
             AfterValidator(_filled),
         ]
-        texts = Annotated[list[text], Field(min_length=1, max_length=settings.most_batch)]  # type: ignore[valid-type]
+        texts = Annotated[list[text], Field(min_length=1, max_length=settings.most_batch)]
         tags = Annotated[list[Tag], Field(max_length=settings.most_tags)]
         few = settings.most_revealed
         item = create_model("AddItem", __base__=ItemGiven, text=(text, ...), tags=(tags, []))
-        items = Annotated[list[item], Field(min_length=1, max_length=settings.most_batch)]  # type: ignore[valid-type]
+        items = Annotated[list[item], Field(min_length=1, max_length=settings.most_batch)]
         self.add: type[AddRequest] = create_model("AddItems", __base__=AddRequest, items=(items, ...))
         self.update: type[UpdateRequest] = create_model(
             "UpdateItem", __base__=UpdateRequest, text=(text | None, None), tags=(tags | None, None)
@@ -187,7 +190,7 @@ class Requests:
             __base__=PreviewRequest,
             text=(text, ...),
             without=(Annotated[list[Name], Field(max_length=few)], []),
-            revealed=(Annotated[list[text], Field(max_length=few)], []),  # type: ignore[valid-type]
+            revealed=(Annotated[list[text], Field(max_length=few)], []),
         )
         self.represent: type[RepresentRequest] = create_model(
             "RepresentTexts", __base__=RepresentRequest, texts=(texts, ...)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -11,13 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from metaxc.catalog.catalog import Catalog
+from metaxc.catalog import Catalog
 from metaxc.catalog.records import Found, State
 from metaxc.serve.batching import Job, Lane, each_alone
 from metaxc.serve.errors import BusyError
 from metaxc.serve.metrics import Metrics
 
+log = logging.getLogger("metaxc.serve")
 Floats = NDArray[np.float32]
+Keys = NDArray[np.int64]
 RECALL_AT = 10
 MOST_SAMPLED = 4  # queries of a sampled batch: an exact search of more would be felt
 
@@ -71,7 +74,7 @@ class Searching:
     def _together(self, jobs: Sequence[SearchJob]) -> list[Answered | Exception]:
         started = time.perf_counter()
         texts = [text for job in jobs for text in job.asked.queries]
-        vectors = self._catalog.model.encoder.encode_queries(texts)
+        vectors = self._catalog.encode(texts)
         encoded = time.perf_counter() - started
         self._metrics.took("encode", encoded)
         ends = np.cumsum([len(job.asked.queries) for job in jobs])
@@ -101,16 +104,24 @@ class Searching:
                 self.sampling.put(vectors[:MOST_SAMPLED])
         return iter(self._catalog.search(vectors, k, tags=first.tags, states=first.states))
 
-    def _sample(self, jobs: Sequence[Job[Floats, None]]) -> list[None | Exception]:
-        """Search once more, exactly and with the index; a write in between would make the two incomparable."""
-        for job in jobs:
-            before = self._catalog.about().sequence
-            found = self._catalog.search(job.asked, RECALL_AT)
-            exact = self._catalog.exact_search(job.asked, RECALL_AT)
-            if self._catalog.about().sequence == before:
-                self._metrics.recall.sampled(
-                    len({hit.id for hit in line} & {hit.id for hit in true}) / len(true)
-                    for line, true in zip(found, exact, strict=True)
-                    if true
-                )
+    def _sample(self, jobs: Sequence[Job[Floats, None]]) -> list[Exception | None]:
+        """Search once more, by the index and exactly; a write in between would make the two incomparable."""
+        try:
+            for job in jobs:
+                before = self._catalog.about().sequence
+                found, _ = self._catalog.index_search(job.asked, RECALL_AT)
+                exact, _ = self._catalog.exact_search(job.asked, RECALL_AT)
+                if self._catalog.about().sequence == before:
+                    self._metrics.recall.sampled(shares(found, exact))
+        except Exception:  # nobody waits for a sample: the log is told
+            log.exception("A search could not be repeated exactly")
         return [None] * len(jobs)
+
+
+def shares(found: Keys, exact: Keys) -> list[float]:
+    """Of each query's exact answers, the share that was found; −1 pads both (queries, k)."""
+    lines = [
+        (set(line.tolist()) - {-1}, set(true.tolist()) - {-1})
+        for line, true in zip(found, exact, strict=True)
+    ]
+    return [len(line & true) / len(true) for line, true in lines if true]

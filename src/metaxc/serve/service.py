@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from fastapi import Request
 
-from metaxc.catalog.catalog import Catalog
+from metaxc.catalog import Catalog
 from metaxc.catalog.records import About
 from metaxc.serve.batching import Job, Lane
 from metaxc.serve.errors import NotReadyError

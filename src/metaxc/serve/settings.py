@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from metaxc.catalog.inputs import MOST_TAGS, MOST_TEXT
 from metaxc.errors import ConfigError
 
 READ_TOKEN, WRITE_TOKEN = "METAXC_READ_TOKEN", "METAXC_WRITE_TOKEN"
@@ -34,10 +35,12 @@ class ServeSettings(BaseModel):
     write_token: SecretStr | None = Field(None, description="lets read and write")
     most_body: int = Field(1 << 20, ge=1024, description="bytes; a full batch of items of usual length")
     most_batch: int = Field(256, ge=1, description="items or texts per request; encoding them takes seconds")
-    most_text: int = Field(4000, ge=1, description="characters; encoders read a few hundred tokens of a text")
+    most_text: int = Field(
+        4000, ge=1, le=MOST_TEXT, description="characters; encoders read a few hundred tokens of a text"
+    )
     most_k: int = Field(100, ge=1, description="hits per query; a full batch of these is some 5 MB of answer")
     most_page: int = Field(500, ge=1, description="items per page of a list")
-    most_tags: int = Field(16, ge=1, description="tags per item or filter; each is looked up")
+    most_tags: int = Field(16, ge=1, le=MOST_TAGS, description="tags per item or filter; each is looked up")
     most_revealed: int = Field(
         50, ge=1, description="revealed queries or switched-off neighbours of a preview"
     )

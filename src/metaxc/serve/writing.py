@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from metaxc.catalog.catalog import Catalog
-from metaxc.catalog.errors import NotFoundError
+from metaxc.catalog import Catalog
 from metaxc.catalog.records import Added, NewItem
 from metaxc.serve.batching import Job, each_alone
 from metaxc.serve.errors import ForbiddenError
@@ -72,7 +71,7 @@ class Writing:
 
     def __init__(self, catalog: Catalog, metrics: Metrics):
         self._catalog, self._metrics = catalog, metrics
-        self._read_only = catalog.about().read_only
+        self._read_only = catalog.read_only
 
     def __call__(self, jobs: Sequence[WriteJob]) -> Sequence[Any]:
         """Each job's own answer, the changes made in order."""
@@ -109,18 +108,11 @@ class Writing:
 
     def _add(self, adds: Sequence[Add]) -> list[Added]:
         """One transaction; who added what is told apart by what was there before."""
-        known = [sum(self._is_there(name) for name in ids_of(add)) for add in adds] if len(adds) > 1 else []
+        known = [sum(name in self._catalog for name in ids_of(add)) for add in adds] if len(adds) > 1 else []
         done = self._catalog.add([item for add in adds for item in add.items])
         if not known:
             return [done]
         return [Added(len(add.items) - there, there) for add, there in zip(adds, known, strict=True)]
-
-    def _is_there(self, name: str) -> bool:
-        try:
-            self._catalog.get(name)
-        except NotFoundError:
-            return False
-        return True
 
 
 def ids_of(change: Change) -> list[str]:

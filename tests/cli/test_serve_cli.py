@@ -1,0 +1,81 @@
+"""`metaxc serve`, as a user starts and stops it."""
+
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from commands import run
+
+from metaxc.catalog import NewItem
+from metaxc.cli.serve import known_queries
+from metaxc.data import split, write_folder
+from metaxc.irene import Irene, IreneConfig
+from metaxc.serve.client import Client
+
+
+@pytest.fixture(scope="module")
+def data(shop, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "shop"
+    write_folder(split(shop, novel=0.1, test=0.2)[0], folder)
+    return folder
+
+
+@pytest.fixture
+def model(shop, tmp_path):
+    dataset, _ = split(shop, novel=0.1, test=0.2)
+    config = IreneConfig(encoder="static", adapter={"epochs": 5, "batch": 64, "learning_rate": 0.01})
+    Irene(config).fit(dataset).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@contextmanager
+def serving(*args, stop=signal.SIGTERM):
+    """A process of its own; yields its address, ends with a signal and waits."""
+    code = "from metaxc.cli.main import run; run()"
+    command = [sys.executable, "-c", code, "serve", *map(str, args), "--port", "0", "--threads", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("ready: http://127.0.0.1:"), process.stderr.read()
+        yield line.split()[1]
+    finally:
+        process.send_signal(stop)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == (0 if stop == signal.SIGINT else -stop)
+    assert "Traceback" not in errors
+
+
+def test_a_catalog_is_made_at_the_first_start_and_opened_at_the_next(model, data):
+    with serving(model, "--data", data) as url, Client(url) as client:
+        client.add([NewItem("new", "grey cat")])
+        assert client.preview("grey cat").pool == len(known_queries(data))
+        refused = run("serve", model, "--port", "0")
+        assert refused.exit_code != 0
+        assert "Another process" in str(refused.exception)
+        with serving(model, "--read-only") as beside, Client(beside) as reader:
+            assert reader.get("new").text == "grey cat"
+            assert reader.about().read_only
+    assert model.with_name("model.catalog").is_dir()
+    with serving(model, stop=signal.SIGINT) as url, Client(url) as client:
+        assert client.get("new").text == "grey cat"
+        assert "new" in {hit.id for hit in client.search(["fresh bread"], 100).answers[0].hits}
+
+
+def test_what_cannot_be_served_is_said_in_plain_words(model, monkeypatch, tmp_path):
+    monkeypatch.delenv("METAXC_WRITE_TOKEN", raising=False)
+    assert "without a token" in str(run("serve", model, "--host", "0.0.0.0").exception)
+    assert "--port is not right" in str(run("serve", model, "--port", "99999").exception)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = run("serve", model, "--port", taken.getsockname()[1])
+        assert "cannot listen" in str(refused.exception)
+    assert run("serve", tmp_path / "nothing", "--port", "0").exit_code != 0
+
+
+def test_known_queries_are_drawn_the_same_way_each_time(data, monkeypatch):
+    monkeypatch.setattr("metaxc.cli.serve.MOST_KNOWN", 7)
+    drawn = known_queries(data)
+    assert drawn == known_queries(data)
+    assert len(set(drawn)) == 7

@@ -1,0 +1,91 @@
+"""The Python client against a real server."""
+
+import numpy as np
+import pytest
+from served import running
+
+from metaxc.catalog import Catalog, ConflictError, NewItem, NotFoundError
+from metaxc.errors import ConfigError, DataError
+from metaxc.serve.client import Client
+from metaxc.serve.errors import ForbiddenError, NotReadyError, TokenError, TooLargeError
+from metaxc.serve.settings import ServeSettings
+
+READ, WRITE = "r" * 20, "w" * 20
+
+
+def test_the_client_speaks_the_catalogs_records(catalog, model):
+    with running(catalog) as url, Client(url) as client:
+        assert client.ready()
+        name = "a/b c?d=ü#%2F"
+        assert client.add([NewItem(name, "grey cat", ("pets",)), NewItem("other", "grey dog")]).added == 2
+        assert client.get(name) == catalog.get(name)
+        found = client.search(["fresh bread"], 3, tags=["pets"])
+        assert list(found.answers[0].hits) == catalog.search(["fresh bread"], 3, tags=["pets"])[0]
+        click = client.click(name, "cheap lemon")
+        assert (click.item, click.state) == (name, "clicked")
+        explained = client.explain(name)
+        assert explained.clicks[0].number == click.number
+        assert "cheap lemon" in {one.voter for one in explained.explanation.neighbours}
+        assert client.undo(click.number).state == "novel"
+        assert client.update(name, tags=["pets", "grey"]).tags == catalog.get(name).tags
+        assert client.list(tags=["grey"]).items == (catalog.get(name),)
+        first = client.list(limit=5)
+        assert client.list(limit=5, after=first.next) == catalog.list(limit=5, after=first.next)
+        shown = client.preview("grey cat", revealed=["cheap lemon"])
+        assert shown.explanation == catalog.preview("grey cat", revealed=["cheap lemon"]).explanation
+        np.testing.assert_allclose(client.represent(["grey cat"]), model.represent(["grey cat"]), atol=1e-6)
+        assert client.about() == catalog.about()
+        assert client.delete(name) == 1
+        assert name not in catalog
+
+
+def test_errors_come_back_as_the_kinds_they_were(catalog):
+    with running(catalog, ServeSettings(most_body=5000)) as url, Client(url) as client:
+        client.add([NewItem("new", "grey cat")])
+        with pytest.raises(NotFoundError, match="none"):
+            client.get("none")
+        with pytest.raises(ConflictError, match="new"):
+            client.add([NewItem("new", "other")])
+        with pytest.raises(DataError, match="queries"):
+            client.search([])
+        with pytest.raises(TooLargeError, match="5,000 bytes"):
+            client.search(["x" * 6000])
+        for unsendable in (lambda: client.get("\ud800"), lambda: client.search(["\ud800"])):
+            with pytest.raises(DataError, match="cannot be sent"):
+                unsendable()
+
+
+def test_tokens_open_what_they_should(catalog):
+    with running(catalog, ServeSettings(read_token=READ, write_token=WRITE)) as url:
+        with Client(url) as stranger, pytest.raises(TokenError, match="Bearer"):
+            stranger.about()
+        with Client(url, READ) as reader:
+            assert reader.search(["fresh bread"]).answers[0].hits
+            with pytest.raises(ForbiddenError, match="may read, not write"):
+                reader.add([NewItem("new", "grey cat")])
+        with Client(url, WRITE) as writer:
+            assert writer.add([NewItem("new", "grey cat")]).added == 1
+
+
+def test_what_was_acknowledged_is_there_after_a_shutdown(catalog, model, tmp_path):
+    with running(catalog) as url, Client(url) as client:
+        for number in range(20):
+            client.add([NewItem(f"new{number}", f"grey cat {number}")])
+        click = client.click("new7", "fresh bread")
+    with Client(url) as late:
+        assert not late.ready()
+    with Catalog.open(tmp_path / "catalog", model) as again:
+        assert {f"new{number}" for number in range(20)} <= {item.id for item in again.list(limit=500).items}
+        assert again.explain("new7").clicks[0].number == click.number
+
+
+def test_an_address_where_nobody_listens():
+    with Client("http://127.0.0.1:9") as client:
+        assert not client.ready()
+        with pytest.raises(NotReadyError, match="does not answer"):
+            client.about()
+    for url in ("127.0.0.1:8765", "file:///etc/passwd", "http://"):
+        with pytest.raises(ConfigError, match="address"):
+            Client(url)
+    with pytest.raises(ConfigError, match="Not a token"):
+        Client("http://127.0.0.1:9", "tökens")
