@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
@@ -141,3 +141,7 @@ class Looking:
             answer = http.post(path, json=body)
             assert answer.status_code == 200, answer.text
             return answer.json()
+
+    def add(self, name: str, text: str, tags: Sequence[str] = ()) -> None:
+        """Add an item beside the page."""
+        self.post("/v1/items", {"items": [{"id": name, "text": text, "tags": [*tags]}]})
