@@ -9,6 +9,18 @@ def percent(share):
     return f"{share:.1f} %".replace("-", "−").replace("−0.0 %", "0.0 %")
 
 
+def test_the_page_proposes_a_text_near_one_of_the_catalogs(look):
+    look.open("new")
+    text = look.one("#item-text").get_property("value")
+    examples = look.texts("#examples .example")
+    assert (len(examples), text) == (3, f"{examples[0]}, but for penguins")
+    told = look.post("/v1/preview", {"text": text})["explanation"]["neighbours"]
+    assert look.texts("#neighbours .id") == [one["id"] for one in told]
+    look.click(".example")
+    look.until(lambda: f'preview("{examples[0]}")' in look.texts("#as-python")[0])
+    assert look.one("#item-text").get_property("value") == examples[0]
+
+
 def test_a_new_items_neighbours_appear_while_typing(look):
     look.open("new", text="grey cat")
     look.write(TORN)

@@ -13,21 +13,23 @@ import { showCall } from "./snippets.js";
 
 const PAUSE = 250;
 const STAGES = ["encode", "select", "generate", "reach", "map"];
-const PLAYFUL = "solar powered torch for reading in the dark";
+const TWIST = ", but for penguins"; // a text that no catalog has, near one that this catalog has
+const ALONE = "solar powered torch for reading in the dark"; // where the catalog has none
 const REGIONS = ["made", "map-sheet", "stages-sheet", "reach"];
 
-const asked = { text: PLAYFUL, without: [], revealed: [] };
+const asked = { text: null, without: [], revealed: [] };
 const field = byId("item-text");
 const request = lane();
 let map = null;
 let revealed = null;
+let examples = null;
 
 const busy = (is) => REGIONS.forEach((id) => byId(id).setAttribute("aria-busy", String(is)));
 const empty = (is) => byId("view-new").classList.toggle("nothing", is);
 
 async function recompute() {
   note("new", asked);
-  const text = asked.text.trim();
+  const text = (asked.text ?? "").trim();
   showCall({ ...asked, text });
   offer(text);
   if (!text) {
@@ -152,7 +154,7 @@ function showStages(seconds) {
   );
 }
 
-/** Three of the catalog's own items, novel ones first, short ones first. */
+/** Three of the catalog's own items, short ones first, novel ones first; the texts. */
 async function showExamples() {
   const page = await tried(() => api.items({ limit: 100 }));
   byId("examples").setAttribute("aria-busy", "false");
@@ -178,6 +180,7 @@ async function showExamples() {
       ),
     ),
   );
+  return chosen.map((item) => item.text);
 }
 
 function lookAt(text, without, queries) {
@@ -188,9 +191,15 @@ function lookAt(text, without, queries) {
 }
 
 /** Shows what the address says. */
-export function openInspect(route) {
-  if (!route.has("text")) lookAt(asked.text, asked.without, asked.revealed);
-  else lookAt(route.one("text"), route.all("without"), route.all("revealed"));
+export async function openInspect(route) {
+  if (route.has("text")) return lookAt(route.one("text"), route.all("without"), route.all("revealed"));
+  if (asked.text === null) {
+    busy(true);
+    const [first] = await examples;
+    if (asked.text !== null) return undefined; // somebody was quicker
+    asked.text = first ? first + TWIST : ALONE;
+  }
+  return lookAt(asked.text, asked.without, asked.revealed);
 }
 
 export const inspectAddress = () => asked;
@@ -220,5 +229,5 @@ export function startInspect(changed) {
     soon.now();
   });
   startAdding(changed);
-  showExamples();
+  examples = showExamples();
 }

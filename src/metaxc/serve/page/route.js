@@ -21,8 +21,10 @@ export function address(view, values = {}) {
   return names.size ? `#${view}?${names}` : `#${view}`;
 }
 
-/** Notes the state without a step in the history. */
-export const note = (view, values) => history.replaceState(null, "", address(view, values));
+/** Notes a view's state without a step in the history; a view that is not on the screen has no say. */
+export function note(view, values) {
+  if (readRoute().view === view) history.replaceState(null, "", address(view, values));
+}
 
 /** Goes there, with a step in the history and the page following it. */
 export function go(view, values) {
