@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 PATIENCE = 60  # seconds
@@ -57,24 +58,28 @@ def picture(driver: webdriver.Chrome, url: str, width: int, height: int, sharpne
     print(f"{place}  {width} x {height}")
 
 
+def first(driver: webdriver.Chrome, url: str) -> WebElement:
+    """The first result of a search."""
+    driver.get("about:blank")
+    driver.get(url)
+    return until(driver, lambda: driver.find_elements(By.CSS_SELECTOR, ".result .result-text"))[0]
+
+
 def main(url: str, folder: str, text: str = "", query: str = "") -> None:
-    """Without a text the page's own proposal is shown, without a query the text of the catalog's first novel item."""
+    """Without a text the page's own proposal is shown; without a query a novel item's text is searched for."""
     place, url = Path(folder), url.rstrip("/")
     place.mkdir(parents=True, exist_ok=True)
     driver = chromium()
     try:
         new = f"{url}/#new" + (f"?{urlencode({'text': text})}" if text else "")
+        picture(
+            driver, new, 390, 1100, 2, place / "page-390.png"
+        )  # first: it warms the encoder for the others
         picture(driver, new, 1280, 1280, 1, place / "page-1280.png")
-        picture(driver, new, 390, 1100, 2, place / "page-390.png")
-        driver.get("about:blank")
-        driver.get(f"{url}/#search?state=novel")
-        found = until(driver, lambda: driver.find_elements(By.CSS_SELECTOR, ".result, #results .empty"))[0]
-        names = found.find_elements(By.CSS_SELECTOR, ".id")
-        query = query or (
-            found.find_element(By.CSS_SELECTOR, ".result-text").text if names else "something new"
-        )
-        chosen = {"q": query, **({"item": names[0].text} if names else {})}
-        picture(driver, f"{url}/#search?{urlencode(chosen)}", 1280, 900, 1, place / "search-1280.png")
+        query = query or first(driver, f"{url}/#search?state=novel").text
+        chosen = first(driver, f"{url}/#search?{urlencode({'q': query, 'state': 'novel'})}")
+        address = str(chosen.get_property("href")).replace("state=novel&", "")
+        picture(driver, address, 1280, 900, 1, place / "search-1280.png")
     finally:
         driver.quit()
 

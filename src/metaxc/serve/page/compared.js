@@ -19,6 +19,11 @@ export function listed(neighbours) {
   return [
     h("h3", {}, "Neighbours"),
     h(
+      "div",
+      { class: "neighbour-head small", "aria-hidden": "true" },
+      ["", "similarity", "weight", "share"].map((word) => h("span", {}, word)),
+    ),
+    h(
       "ol",
       { class: "neighbours small", id: "panel-neighbours", "aria-label": "Neighbours" },
       neighbours.map((one) => {

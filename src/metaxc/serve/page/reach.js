@@ -57,7 +57,13 @@ export function showReached(preview) {
   last = preview;
   const { gained, lost, kept } = tallied(preview.reached);
   byId("tally").replaceChildren(
-    h("span", { class: "change is-gained" }, icon("gained"), h("b", {}, `+${grouped(gained)}`), " gained"),
+    h(
+      "span",
+      { class: "change is-gained" },
+      icon("gained"),
+      h("b", {}, gained ? `+${grouped(gained)}` : "0"),
+      " gained",
+    ),
     h("span", { class: "change is-lost" }, icon("lost"), h("b", {}, grouped(lost)), " lost"),
     h("span", { class: "change is-kept" }, icon("kept"), h("b", {}, grouped(kept)), " kept"),
     h("span", { class: "soft" }, ` of ${grouped(preview.pool)} known queries`),
