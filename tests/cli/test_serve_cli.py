@@ -10,7 +10,7 @@ import pytest
 from commands import run
 
 from metaxc.catalog import NewItem
-from metaxc.cli.serve import known_queries
+from metaxc.cli.serve import known_queries, listen
 from metaxc.data import split, write_folder
 from metaxc.irene import Irene, IreneConfig
 from metaxc.serve.client import Client
@@ -79,3 +79,8 @@ def test_known_queries_are_drawn_the_same_way_each_time(data, monkeypatch):
     drawn = known_queries(data)
     assert drawn == known_queries(data)
     assert len(set(drawn)) == 7
+
+
+def test_answers_are_not_held_back_for_an_acknowledgement():
+    with listen("127.0.0.1", 0) as listening:
+        assert listening.proto == socket.IPPROTO_TCP  # asyncio turns Nagle's delay off for these alone

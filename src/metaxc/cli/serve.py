@@ -118,13 +118,19 @@ def run(source: Any, settings: ServeSettings) -> None:
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens there."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With the protocol named, asyncio turns Nagle's delay off; without, each answer waits 40 ms for an acknowledgement.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host.strip("[]"), port))
+        made.listen(2048)
     except OSError as error:
+        made.close()
         raise ConfigError(
             "The service cannot listen there",
             got=f"{host}:{port}: {error.strerror or error}",
             expected="an address of this machine and a free port",
             fix="give another --port, or end what listens there",
         ) from error
+    return made

@@ -10,7 +10,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
 from metaxc.catalog.inputs import MOST_ID, MOST_TAG
@@ -83,6 +83,11 @@ def _named(name: str) -> str:
     if name in (".", ".."):
         raise PydanticCustomError("dots", "a name that can stand in a URL, not . or ..")
     return name
+
+
+def _whole(number: object) -> object:
+    """In JSON 10.0 is an integer too."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x1f\x7f-\x9f\s][^\x00-\x1f\x7f-\x9f]*$"
@@ -181,7 +186,10 @@ class Requests:
             "SearchItems",
             __base__=SearchRequest,
             queries=(texts, ...),
-            k=(Annotated[int, Field(ge=1, le=settings.most_k)], min(10, settings.most_k)),
+            k=(
+                Annotated[int, Field(ge=1, le=settings.most_k), BeforeValidator(_whole)],
+                min(10, settings.most_k),
+            ),
             tags=(tags, []),
             states=(Annotated[list[State], Field(max_length=3)], []),
         )
