@@ -5,7 +5,7 @@ from threading import Event
 import faiss
 import numpy as np
 import pytest
-from worlds import brute_force, catalog_vectors, recall
+from index_worlds import brute_force, catalog_vectors, recall
 
 from metaxc.index import ScanIndex, scan
 from metaxc.index.codes import Codes, Wear

@@ -1,7 +1,7 @@
 import sys
 
 import numpy as np
-from worlds import catalog_vectors
+from index_worlds import catalog_vectors
 
 from metaxc.index import ExactIndex, ScanIndex, index_for, made_index
 from metaxc.index.choice import SCAN_DIM, SCAN_FROM
