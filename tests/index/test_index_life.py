@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from worlds import KINDS, brute_force, catalog_vectors
+from index_worlds import KINDS, brute_force, catalog_vectors
 
 from metaxc.index import ScanIndex, load_index, scan
 

@@ -5,7 +5,7 @@ from threading import Event
 import faiss
 import numpy as np
 import pytest
-from worlds import brute_force, catalog_vectors, recall
+from index_worlds import brute_force, catalog_vectors, recall
 
 from metaxc.index import ScanIndex, scan
 from metaxc.index.codes import Codes, Wear
@@ -133,6 +133,19 @@ def test_a_vector_unlike_all_others_is_found_at_once_and_its_codes_are_not_trust
     assert len(before.odd) < 5
 
 
+def test_twins_beyond_the_shortlist_come_in_the_order_of_their_keys(small_scan):
+    """All have the code of a vector that the codes were trained on, so the scan cannot tell which ones to keep."""
+    vectors = catalog_vectors(600, DIM, seed=1)
+    index = ScanIndex(DIM)
+    index.add(np.arange(1000, 1600), vectors)
+    longest = vectors[[np.linalg.norm(vectors, axis=1).argmax()]]
+    index.add(np.random.default_rng(0).permutation(200), np.repeat(longest, 200, axis=0))
+    assert len(index._codes.odd) == 0
+    assert index.search(longest, 10)[0].tolist() == [list(range(10))]
+    even = np.arange(0, 1600, 2)
+    assert index.search(longest, 10, even)[0].tolist() == [list(range(0, 20, 2))]
+
+
 def test_wear_is_judged_by_enough_vectors():
     assert not Wear(trained=0.1, added=511, error=99.0, length=100.0).worn(1000)
     assert Wear(trained=0.1, added=512, error=16.0, length=100.0).worn(1000)
@@ -141,20 +154,31 @@ def test_wear_is_judged_by_enough_vectors():
 
 
 @pytest.mark.parametrize("grown", [True, False])
-def test_searches_and_changes_go_on_while_codes_are_trained(small_scan, monkeypatch, grown):
+@pytest.mark.parametrize("when", ["before the training", "before the swap"])
+def test_searches_and_changes_go_on_while_codes_are_rebuilt(small_scan, monkeypatch, grown, when):
     started, go = Event(), Event()
-    train = Codes.trained
+    train, fill = Codes.trained, ScanIndex._filled
 
-    def held_up(sample, typical, seed):
-        started.set()
-        assert go.wait(30)
+    def held_up(now):
+        if now:
+            started.set()
+            assert go.wait(30)
+
+    def trained(sample, typical, seed):
+        held_up(when == "before the training")
         return train(sample, typical, seed)
+
+    def filled(index, codes):
+        more = fill(index, codes)
+        held_up(not more and when == "before the swap")
+        return more
 
     vectors = catalog_vectors(900, DIM, seed=1)
     query = catalog_vectors(1, DIM, seed=3)
     index = ScanIndex(DIM)
     index.add(np.arange(50), vectors[:50])
-    monkeypatch.setattr(Codes, "trained", held_up)
+    monkeypatch.setattr(Codes, "trained", trained)
+    monkeypatch.setattr(ScanIndex, "_filled", filled)
     index.add(np.arange(50, 700), vectors[50:700])
     assert started.wait(30)
     world = dict(enumerate(vectors[:700]))

@@ -4,7 +4,7 @@ from threading import Event, Thread
 
 import numpy as np
 import pytest
-from worlds import KINDS, brute_force, catalog_vectors, recall
+from index_worlds import KINDS, brute_force, catalog_vectors, recall
 
 from metaxc.errors import DataError
 from metaxc.index import ScanIndex, load_index

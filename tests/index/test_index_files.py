@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from worlds import catalog_vectors
+from index_worlds import catalog_vectors
 
 from metaxc.artifacts import load_arrays, save_arrays, save_json, write_manifest
 from metaxc.errors import MetaxcError, ModelError
