@@ -6,7 +6,19 @@ import sys
 
 import typer
 
-from metaxc.cli import bench, catalog, data, encoder, evaluate, explain, report, represent, search, serve, train
+from metaxc.cli import (
+    bench,
+    catalog,
+    data,
+    encoder,
+    evaluate,
+    explain,
+    report,
+    represent,
+    search,
+    serve,
+    train,
+)
 from metaxc.errors import MetaxcError
 
 app = typer.Typer(
