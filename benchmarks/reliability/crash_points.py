@@ -2,8 +2,9 @@
 
     python benchmarks/reliability/crash_points.py --out benchmarks/results/reliability/crash_points.json
 
-A child is killed (SIGKILL, by itself) at the n-th such call, for n = 1, 2, … until the operation comes to its end.
-Then the catalog must open and be what it was before or what it is after, and nothing between.
+A child is killed (SIGKILL, by itself) at the n-th such call; where an operation has more of them than `--points`, the
+last ones, where commits and renames are, and others evenly between. Then the catalog must open and be what it was
+before or what it is after, and nothing between.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from metaxc.errors import MetaxcError
 
 
 class Fuse:
-    """Kills the process at the n-th call."""
+    """Kills the process at the n-th call; 0 only counts them."""
 
-    def __init__(self, calls: int):
-        self.left = calls
+    def __init__(self, at: int):
+        self.at, self.calls = at, 0
 
     def burn(self) -> None:
         """One call more."""
-        self.left -= 1
-        if self.left == 0:
+        self.calls += 1
+        if self.calls == self.at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,9 +53,9 @@ class Fuse:
         return called
 
 
-def with_fuse(calls: int) -> None:
+def with_fuse(at: int) -> Fuse:
     """From now on this process dies at the n-th call of what touches the disk."""
-    fuse = Fuse(calls)
+    fuse = Fuse(at)
 
     class Watched(sqlite3.Connection):
         def execute(self, *arguments: Any) -> sqlite3.Cursor:
@@ -73,6 +74,7 @@ def with_fuse(calls: int) -> None:
     Path.unlink = fuse.before(Path.unlink)  # type: ignore[assignment]
     shutil.rmtree = fuse.before(shutil.rmtree)  # type: ignore[assignment]
     os.pwrite = fuse.before(os.pwrite)  # type: ignore[assignment]
+    return fuse
 
 
 def opened(place: Path, neighbours: int = 3) -> Catalog:
@@ -158,8 +160,17 @@ def _without_numbers(content: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return {name: [*facts[:3], len(facts[3])] for name, facts in content.items()}
 
 
-def run(names: list[str]) -> dict[str, Any]:
-    """Every point of every operation."""
+def chosen(calls: int, most: int) -> list[int]:
+    """The calls to be killed at: all, or the last half of `most` and as many evenly before."""
+    if calls <= most:
+        return list(range(1, calls + 1))
+    last = range(calls - most // 2 + 1, calls + 1)
+    step = (calls - most // 2) / (most - most // 2)
+    return [*(1 + int(step * number) for number in range(most - most // 2)), *last]
+
+
+def run(names: list[str], points: int) -> dict[str, Any]:
+    """The points of every operation."""
     folder = Path(tempfile.mkdtemp(prefix="metaxc-points-"))
     counts: dict[str, Counter] = {}
     problems: list[str] = []
@@ -171,28 +182,33 @@ def run(names: list[str]) -> dict[str, Any]:
             work = OPERATIONS[name]
             shutil.rmtree(folder / "end")
             shutil.copytree(folder / "start", folder / "end")
-            told, code = ask(lambda tell, work=work: work(folder / "end"))
+
+            def whole(tell, work=work) -> None:
+                fuse = with_fuse(0)
+                work(folder / "end")
+                tell(fuse.calls)
+
+            told, code = ask(whole)
             if code:
                 raise AssertionError(f"{name} does not end well: {told}")
-            after, counts[name], calls = state_of(folder / "end"), Counter(), 0
-            while True:
-                calls += 1
+            after, counts[name] = state_of(folder / "end"), Counter()
+            for call in chosen(told[-1], points):
                 place = folder / "killed"
                 shutil.rmtree(place, ignore_errors=True)
                 shutil.copytree(folder / "start", place)
 
-                def child(tell, work=work, calls=calls, place=place) -> None:
-                    with_fuse(calls)
+                def child(tell, work=work, call=call, place=place) -> None:
+                    with_fuse(call)
                     work(place)
 
                 _, code = ask(child)
                 if code != -signal.SIGKILL:
-                    break
+                    continue  # one that came to its end a call earlier
                 found = state_of(place)
                 answer = "as before" if found == before else "as after" if found == after else "NEITHER"
                 counts[name][answer] += 1
                 if answer == "NEITHER":
-                    problems.append(f"{name}, point {calls}: {str(found)[:400]}")
+                    problems.append(f"{name}, point {call}: {str(found)[:400]}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     total = sum(counts.values(), Counter())
@@ -210,10 +226,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--operations", nargs="*", default=list(OPERATIONS), choices=list(OPERATIONS))
+    parser.add_argument("--points", type=int, default=60, help="at most so many of each operation")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     model(), model(4)
-    found = run(options.operations)
+    found = run(options.operations, options.points)
     print(json.dumps(found, indent=1))
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)

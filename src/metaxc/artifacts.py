@@ -44,8 +44,11 @@ def digest_of_file(path: Path) -> str:
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:
-    """Write arrays as one safetensors file."""
-    save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
+    """Write arrays as one safetensors file; a disk that does not take it is an `OSError`, as for any other file."""
+    try:
+        save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
+    except SafetensorError as error:
+        raise OSError(f"{path.name}: {error}") from error
 
 
 def load_arrays(path: Path) -> Arrays:

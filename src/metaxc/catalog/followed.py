@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,8 +79,10 @@ class Followed:
             building.join()
         if save:
             facts = {"uuid": self.store.uuid, "model": self.store.facts["model"], "sequence": self.sequence}
-            with suppress(OSError):
+            try:
                 self.index.save(self.store.folder / "index", facts)
+            except OSError as error:
+                log.warning("the index is not saved, and will be made anew: %s", error)
 
     def _inform(self) -> None:
         rows = [

@@ -10,8 +10,8 @@ class CatalogSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    # From 3 to 5 clicks on, an item's own classifier ranks it as well as its neighbours and its clicks together do, and
+    # From 3 clicks on, an item's own classifier ranks it as well as its neighbours and its clicks together do, and
     # leaves other items their places (`benchmarks/life.py`).
     observe_after: int = Field(
-        5, ge=1, description="clicks after which an item has a classifier of its own and informs others"
+        3, ge=1, description="clicks after which an item has a classifier of its own and informs others"
     )

@@ -96,7 +96,7 @@ def create(
         typer.Option(
             "--observe-after", min=1, help="Clicks after which an item has a classifier of its own."
         ),
-    ] = 5,
+    ] = 3,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
