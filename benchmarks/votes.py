@@ -25,6 +25,7 @@ from scipy.sparse import csc_array, csr_array
 from metaxc import EmbeddingCache, Pretrained, __version__, read_folder, tuning
 from metaxc.classifiers import ridge
 from metaxc.data.clicks import training_clicks
+from metaxc.data.folds import Fold
 from metaxc.emmett import Calibration
 from metaxc.encoders import AdapterConfig
 from metaxc.encoders.learning import KeptEncoding, TowerEncoding
@@ -118,13 +119,14 @@ def moments(vectors: Array, rows: Array) -> tuple[Array, Array]:
     return vectors @ mean, np.sqrt(np.einsum("nd,nd->n", vectors @ covariance, vectors))
 
 
-def cases(folder: Path, kept: Path, folds: int) -> Iterator[Case]:
+def cases(folder: Path, kept: Path, folds: int, base: Pretrained | None = None) -> Iterator[Case]:
     """The folds, each with an encoder that saw neither its pseudo-novel items nor its judges."""
     dataset = read_folder(folder)
     observed, query_rows, clicks = training_clicks(dataset)
-    encoding = KeptEncoding(TowerEncoding(Pretrained(cache=EmbeddingCache()), dataset, AdapterConfig()), kept)
+    frozen = base or Pretrained(cache=EmbeddingCache())
+    encoding = KeptEncoding(TowerEncoding(frozen, dataset, AdapterConfig()), kept)
     for number in range(folds):
-        fold = tuning.Fold.draw(clicks, seed=number)
+        fold = Fold.draw(clicks, seed=number)
         if fold is None:
             raise DataError("Too few data for pseudo-novel items", got=folder.name)
         rows, fold_clicks = fold.training(clicks)

@@ -119,3 +119,8 @@ class TestStages:
         (tmp_path / "two" / "result.json").write_text("{}")
         self.run(tmp_path, made, {"x": 1})
         assert made == ["one", "two", "three", "two"]
+
+
+def test_a_disk_that_does_not_take_arrays_is_an_os_error(tmp_path):
+    with pytest.raises(OSError, match="arrays"):
+        save_arrays(tmp_path / "no such folder" / "arrays.safetensors", {"a": np.zeros(3)})

@@ -44,8 +44,11 @@ def digest_of_file(path: Path) -> str:
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:
-    """Write arrays as one safetensors file."""
-    save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
+    """Write arrays as one safetensors file; a disk that does not take it is an `OSError`, as for any other file."""
+    try:
+        save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
+    except SafetensorError as error:
+        raise OSError(f"{path.name}: {error}") from error
 
 
 def load_arrays(path: Path) -> Arrays:
@@ -58,7 +61,11 @@ def load_arrays(path: Path) -> Arrays:
 
 def save_json(path: Path, value: object) -> None:
     """Write JSON with a trailing newline."""
-    path.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_bytes(_rendered(value))
+
+
+def _rendered(value: object) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
 def load_json(path: Path) -> Any:
@@ -149,7 +156,8 @@ def verify_folder(folder: Path, kind: str) -> str:
             fix="upgrade metaxc",
         )
     body = {name: manifest.get(name) for name in ("format", "kind", "files")}
-    if digest_of(body) != manifest.get("fingerprint"):
+    fits = digest_of(body) == manifest.get("fingerprint")
+    if not fits or (folder / MANIFEST).read_bytes() != _rendered(manifest):
         raise ModelError("The manifest is damaged", got=folder / MANIFEST, fix=again)
     if manifest["kind"] != kind:
         raise ModelError(

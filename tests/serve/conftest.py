@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from served import HOME
+from served import HOME, running
 
-from metaxc.catalog import Catalog
+from metaxc.catalog import Catalog, CatalogSettings
 from metaxc.data import split
 from metaxc.emmett import Emmett
 from metaxc.irene import Irene, IreneConfig
@@ -42,3 +43,39 @@ def http(catalog) -> Iterator[TestClient]:
     """The service without tokens, as this machine calls it."""
     with TestClient(make_app(catalog), base_url=HOME) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def site(trained, shop, tmp_path_factory) -> Iterator[str]:
+    """The address of a service whose items are observed after two clicks."""
+    folder = tmp_path_factory.mktemp("page") / "catalog"
+    settings = CatalogSettings(observe_after=2)
+    catalog = Catalog.create(
+        folder, Emmett.load(trained), settings=settings, queries=shop.train.queries.texts
+    )
+    with running(catalog) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def driver() -> Iterator[Any]:
+    """A browser; without chromium its tests are skipped."""
+    from looking import CHROMIUM, DRIVER, browser
+
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("chromium is not installed: apt install chromium chromium-driver")
+    with browser() as driver:
+        yield driver
+
+
+@pytest.fixture
+def look(site, driver) -> Iterator[Any]:
+    """Somebody at a wide, light screen; what the console says at the end is an error of the page."""
+    from looking import Looking
+
+    look = Looking(driver, site)
+    look.resize(1280)
+    look.prefer("light")
+    look.complaints()
+    yield look
+    assert look.complaints() == []

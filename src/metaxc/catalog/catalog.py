@@ -45,6 +45,9 @@ Keys = NDArray[np.int64]
 
 SHOWN_CLICKS = 50
 ATTEMPTS = 5
+ROUNDING = 0.01
+"""Share of its length by which a vector may differ from one made again: embeddings may come from a cache in half
+precision, or from a batch of another size."""
 
 
 class Catalog:
@@ -379,10 +382,14 @@ class Catalog:
             Click(number, row.id, query, at, life.state(row.trained, place))
             for place, (number, query, at, _) in enumerate(clicks, 1)
         )
-        current = np.allclose(life.stages([subject])[0].vector, row.vector, atol=1e-5)
+        apart = np.linalg.norm(life.stages([subject])[0].vector - row.vector)
         explanation = life.explain(subject, [click[1] for click in clicks])
         return Explained(
-            row.item(), explanation, told[::-1][:SHOWN_CLICKS], self.settings.observe_after, bool(current)
+            row.item(),
+            explanation,
+            told[::-1][:SHOWN_CLICKS],
+            self.settings.observe_after,
+            bool(apart <= ROUNDING * np.linalg.norm(row.vector)),
         )
 
     def preview(self, text: str, *, without: Sequence[str] = (), revealed: Sequence[str] = ()) -> Preview:
@@ -407,13 +414,13 @@ class Catalog:
         """The catalog in figures."""
         self._follow()
         counted = self._lookups.counted()
-        index, reason = self._followed.index, self._followed.reason
+        index = self._followed.index
         return About(
             self.store.facts["model"],
             repr(self.trained.encoder),
             self.trained.encoder.dim,
             index.kind,
-            reason,
+            self._followed.reason,
             counted,
             self._lookups.click_count(),
             self._followed.life.base,

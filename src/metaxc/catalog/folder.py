@@ -52,13 +52,13 @@ class CatalogFolder:
                 fix="check the path, or make one with `metaxc catalog create`",
             )
         try:
-            facts = json.loads(file.read_text(encoding="utf-8"))
-            whole = facts["digest"] == digest_of([facts["kind"], facts["generation"]])
-        except (OSError, ValueError, KeyError, TypeError):
-            whole = False
-        if not whole or facts["kind"] != KIND:
+            content = file.read_bytes()
+            number = int(json.loads(content)["generation"])
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
+            content, number = b"", 0
+        if content != _named(number):
             raise CatalogError("The catalog is damaged", got=f"{CURRENT} was changed", fix=RESTORE)
-        place = self.path / f"gen-{facts['generation']}"
+        place = self.path / f"gen-{number}"
         if not place.is_dir():
             raise CatalogError("The catalog is damaged", got=f"{place.name} is missing", fix=RESTORE)
         return place
@@ -76,8 +76,7 @@ class CatalogFolder:
     def switch(self, place: Path) -> None:
         """Let the generation at `place` count from now on, and remove the others."""
         number = int(place.name.removeprefix("gen-"))
-        facts = {"kind": KIND, "generation": number, "digest": digest_of([KIND, number])}
-        write_whole(self.path / CURRENT, (json.dumps(facts) + "\n").encode())
+        write_whole(self.path / CURRENT, _named(number))
         for other in self._numbers():
             if other != number:
                 shutil.rmtree(self.path / f"gen-{other}", ignore_errors=True)
@@ -102,3 +101,9 @@ class CatalogFolder:
                 fix="stop the other one, or open it for reading only",
             ) from error
         return lock
+
+
+def _named(generation: int) -> bytes:
+    """What CURRENT holds, byte by byte."""
+    facts = {"kind": KIND, "generation": generation, "digest": digest_of([KIND, generation])}
+    return (json.dumps(facts) + "\n").encode()

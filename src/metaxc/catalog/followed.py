@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from metaxc.catalog.rows import WHOLE, ItemRow, stacked
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
 from metaxc.errors import MetaxcError
-from metaxc.index import Index, index_for, load_index, made_index
+from metaxc.index import SCAN_FROM, Index, index_for, load_index, made_index
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
@@ -35,12 +34,18 @@ class Followed:
     def __init__(self, store: Store, model: Emmett, observe_after: int):
         self.store, self.dim = store, model.encoder.dim
         self.life = Life(model, observe_after)
-        self.index, self.reason, self.sequence = self._ready()
+        self.index, self._reason, self.sequence = self._ready()
         self._informing: list[int] = []
         self._lock = threading.RLock()
         self._building: threading.Thread | None = None
         self._inform()
         self.follow()
+
+    @property
+    def reason(self) -> str:
+        """Why the index is of its kind."""
+        fit, reason = index_for(len(self.index), self.dim)
+        return reason if fit.kind == self.index.kind else self._reason
 
     def follow(self) -> None:
         """Take over what was committed since the last time."""
@@ -74,8 +79,10 @@ class Followed:
             building.join()
         if save:
             facts = {"uuid": self.store.uuid, "model": self.store.facts["model"], "sequence": self.sequence}
-            with suppress(OSError):
+            try:
                 self.index.save(self.store.folder / "index", facts)
+            except OSError as error:
+                log.warning("the index is not saved, and will be made anew: %s", error)
 
     def _inform(self) -> None:
         rows = [
@@ -109,9 +116,10 @@ class Followed:
 
     def _grow(self) -> None:
         """Where the catalog has outgrown its kind of index, build one of another kind beside it, then change over."""
-        fit, _ = index_for(len(self.index), self.dim)
+        if self.index.kind == "scan" or len(self.index) < SCAN_FROM:
+            return
         with self._lock:
-            if fit.kind == self.index.kind or self.index.kind == "scan" or self._building is not None:
+            if self._building is not None or index_for(len(self.index), self.dim)[0].kind == self.index.kind:
                 return
             self._building = threading.Thread(target=self._change_over, name="metaxc-index", daemon=True)
         self._building.start()
@@ -120,7 +128,7 @@ class Followed:
         try:
             index, reason, sequence = self._built()
             with self._lock:
-                self.index, self.reason, self.sequence = index, reason, sequence
+                self.index, self._reason, self.sequence = index, reason, sequence
                 self.follow()
         finally:
             self._building = None

@@ -10,6 +10,8 @@ class CatalogSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    # From 3 clicks on, an item's own classifier ranks it as well as its neighbours and its clicks together do, and
+    # leaves other items their places (`benchmarks/life.py`).
     observe_after: int = Field(
-        20, ge=1, description="clicks after which an item has a classifier of its own and informs others"
+        3, ge=1, description="clicks after which an item has a classifier of its own and informs others"
     )

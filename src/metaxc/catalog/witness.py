@@ -60,33 +60,32 @@ def check_rows(connection: sqlite3.Connection, facts: dict[str, str]) -> None:
 
 def write_checksum(folder: Path) -> None:
     """Leave the checksum of a record that nobody has open."""
-    file = folder / FILE
-    facts = {"bytes": file.stat().st_size, "sha256": digest_of_file(file)}
-    write_whole(folder / CLOSED, (json.dumps(facts) + "\n").encode())
+    write_whole(folder / CLOSED, _checksum(folder / FILE))
 
 
 def fits_checksum(folder: Path) -> bool:
     """Whether the file is, byte by byte, what was closed; False where it was not closed, an error where it is not."""
-    closed, file = folder / CLOSED, folder / FILE
+    closed, file, wal = folder / CLOSED, folder / FILE, folder / f"{FILE}-wal"
     try:
-        text = closed.read_text(encoding="utf-8")
+        known = closed.read_bytes()
     except FileNotFoundError:
         return False
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise damaged(f"{CLOSED}: {error}") from error
-    wal = folder / f"{FILE}-wal"
     if wal.exists() and wal.stat().st_size:
-        if not closed.exists():
-            return False  # a writer has come meanwhile
-        raise damaged("a log that a closed record does not have")
-    found = {"bytes": file.stat().st_size, "sha256": digest_of_file(file)}
-    try:
-        fits = bool(json.loads(text) == found)
-    except ValueError:
-        fits = False
-    if not fits and closed.exists():
-        raise damaged(f"{FILE} is not the file that was closed")
-    return fits
+        why = "a log that a closed record does not have"
+    elif known != _checksum(file):
+        why = f"{FILE} is not the file that was closed"
+    else:
+        return True
+    if closed.exists():
+        raise damaged(why)
+    return False  # a writer has come meanwhile
+
+
+def _checksum(file: Path) -> bytes:
+    facts = {"bytes": file.stat().st_size, "sha256": digest_of_file(file)}
+    return (json.dumps(facts) + "\n").encode()
 
 
 def packed_mark(uuid: str, sequence: int) -> bytes:

@@ -6,7 +6,19 @@ import sys
 
 import typer
 
-from metaxc.cli import bench, data, encoder, evaluate, explain, report, represent, search, serve, train
+from metaxc.cli import (
+    bench,
+    catalog,
+    data,
+    encoder,
+    evaluate,
+    explain,
+    report,
+    represent,
+    search,
+    serve,
+    train,
+)
 from metaxc.errors import MetaxcError
 
 app = typer.Typer(
@@ -26,6 +38,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("represent")(represent.represent)
 app.command("search")(search.search)
 app.command("explain")(explain.explain)
+app.add_typer(catalog.app, name="catalog")
 app.command("serve")(serve.serve)
 app.add_typer(bench.app, name="bench")
 app.command("report")(report.report)

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from metaxc.cli.catalog import known_queries
 from metaxc.cli.shared import Base, Cache, Model, Threads, load_model, not_right, say, set_threads
 from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
     from metaxc.catalog import Catalog
     from metaxc.serve.settings import ServeSettings
-
-MOST_KNOWN, SEED = 2000, 0  # known queries of a new catalog: enough for a preview, encoded in seconds
 
 
 def serve(
@@ -65,19 +64,7 @@ def opened(
         say(f"opening the catalog {place}")
         return Catalog.open(place, trained, read_only=read_only)
     say(f"making the catalog {place}")
-    return Catalog.create(place, trained, queries=known_queries(data) if data else ())
-
-
-def known_queries(data: Path) -> list[str]:
-    """At most 2,000 of the data set's training queries, the same at each call."""
-    import numpy as np
-
-    from metaxc.data import read_folder
-
-    texts = read_folder(data).train.queries.texts
-    count = min(MOST_KNOWN, len(texts))
-    rows = np.random.default_rng(SEED).choice(len(texts), count, replace=False)
-    return [texts[row] for row in sorted(rows.tolist())]
+    return Catalog.create(place, trained, queries=known_queries(data))
 
 
 def run(source: Any, settings: ServeSettings) -> None:

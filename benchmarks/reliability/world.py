@@ -1,0 +1,160 @@
+"""A small world for tests of reliability: texts of made-up words, a model that is trained in a second, children that
+may be killed.
+
+Children are forked from a process that has everything loaded, so that a thousand of them can be killed in minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from metaxc import Dataset, Emmett, Irene, IreneConfig, split
+from metaxc.catalog import Catalog
+from metaxc.encoders import unit_rows
+
+DIM = 32
+WORDS = [f"word{number}" for number in range(60)]
+
+
+class Hashed:
+    """Texts to embeddings by their words alone; any text has one."""
+
+    kind: ClassVar[str] = "hashed"
+    dim = DIM
+    fingerprint = "hashed words"
+
+    def encode_items(self, texts: Sequence[str]) -> np.ndarray:
+        """(n, dim) float32, unit rows."""
+        return unit_rows(np.stack([_vector(text) for text in texts]))
+
+    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """(n, dim) float32, unit rows."""
+        return self.encode_items(texts)
+
+    def save(self, folder: Path) -> None:
+        """Nothing to save."""
+
+
+@cache
+def _word(word: str) -> np.ndarray:
+    return np.random.default_rng(zlib.crc32(word.encode())).normal(size=DIM)
+
+
+def _vector(text: str) -> np.ndarray:
+    return np.sum([_word(word) for word in text.split()], axis=0) + 1e-3
+
+
+def dataset() -> Dataset:
+    """Items and queries of three words; a query clicks what shares two words with it."""
+    drawn = random.Random(0)
+    items = {f"base{number}": " ".join(drawn.sample(WORDS, 3)) for number in range(150)}
+    queries = {f"query{number}": " ".join(drawn.sample(WORDS, 3)) for number in range(1500)}
+    clicks = [
+        (query, item)
+        for query, asked in queries.items()
+        for item, text in items.items()
+        if len(set(asked.split()) & set(text.split())) >= 2
+    ]
+    made, _ = split(Dataset.of(items, queries, clicks, name="words"), novel=0.1, seed=0)
+    return made
+
+
+@cache
+def model(neighbours: int = 3) -> Emmett:
+    """A model of the world; another K, another model."""
+    torch.set_num_threads(1)
+    config = IreneConfig(encoder="pretrained", neighbours=neighbours, folds=0)
+    return Irene(config, encoder=Hashed()).fit(dataset())
+
+
+def text_of(drawn: random.Random) -> str:
+    """A text of the world."""
+    return " ".join(drawn.sample(WORDS, 3))
+
+
+class Child:
+    """A forked process that runs `work` and tells lines of JSON; killed whenever its parent wants.
+
+    Args:
+        work: Called in the child with a function that tells one value.
+    """
+
+    def __init__(self, work: Callable[[Callable[[Any], None]], None]):
+        reading, writing = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            os.close(reading)
+            code = 1
+            try:
+                work(lambda value: _tell(writing, value))
+                code = 0
+            except BaseException as error:  # told to the parent, who judges
+                _tell(writing, {"error": type(error).__name__, "says": str(error)[:300]})
+            finally:
+                os._exit(code)
+        os.close(writing)
+        self.reading = os.fdopen(reading, "rb")
+
+    def lines(self) -> Iterator[Any]:
+        """What it has told, until it ends."""
+        for line in self.reading:
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+
+    def wait(self) -> int:
+        """Its exit code; negative for a signal."""
+        self.reading.close()
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def _tell(writing: int, value: Any) -> None:
+    os.write(writing, json.dumps(value).encode() + b"\n")
+
+
+def ask(work: Callable[[Callable[[Any], None]], None]) -> tuple[list[Any], int]:
+    """All that a child told, and its exit code."""
+    child = Child(work)
+    told = list(child.lines())
+    return told, child.wait()
+
+
+def content_of(catalog: Catalog) -> dict[str, list[Any]]:
+    """Everything that a user can see of the items, with a look whether the index says the same."""
+    items, after = [], None
+    while True:
+        page = catalog.list(after=after, limit=1000)
+        items += page.items
+        after = page.next
+        if after is None:
+            break
+    clicks = {
+        item.id: sorted([click.number, click.query] for click in catalog.explain(item.id).clicks)
+        for item in items
+        if item.clicks
+    }
+    queries = Hashed().encode_queries([" ".join(WORDS[place : place + 3]) for place in range(0, 60, 12)])
+    keys, scores = catalog.index_search(queries, len(items) + 10)
+    rows = catalog.store.rows("SELECT key, vector FROM items ORDER BY key")
+    held = {key: np.frombuffer(vector, np.float32) for key, vector in rows}
+    for query, line, line_scores in zip(queries, keys, scores, strict=True):
+        found = [key for key in line.tolist() if key >= 0]
+        if sorted(found) != sorted(held):
+            raise AssertionError("the index and the record hold other items")
+        exact = np.array([held[key] @ query for key in found])
+        if not np.allclose(exact, line_scores[: len(found)], atol=1e-4):
+            raise AssertionError("the index and the record hold other vectors")
+    return {
+        item.id: [item.text, list(item.tags), item.state, clicks.get(item.id, [])]
+        for item in items
+        if not item.id.startswith("base")
+    }

@@ -1,0 +1,90 @@
+"""Pictures of the page for the README, taken of a service that runs.
+
+    metaxc serve MODEL --data DATA
+    python benchmarks/screenshots.py http://127.0.0.1:8765 docs/images
+
+Writes page-1280.png, page-390.png and search-1280.png. Nothing is written to the catalog. Needs chromium and selenium.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+PATIENCE = 60  # seconds
+RESTS = "return !document.getAnimations().length && !document.querySelector('[aria-busy=true]')"
+
+
+def chromium() -> webdriver.Chrome:
+    """A headless browser with a light theme."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+    for argument in ("headless", "no-sandbox", "disable-gpu", "hide-scrollbars", "force-color-profile=srgb"):
+        options.add_argument(f"--{argument}")
+    return webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+
+
+def resize(driver: webdriver.Chrome, width: int, height: int, sharpness: int = 1) -> None:
+    """The screen, in CSS pixels, and how many real ones make one of them."""
+    size = {"width": width, "height": height, "deviceScaleFactor": sharpness, "mobile": width < 600}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def until(driver: webdriver.Chrome, holds: Callable[[], Any]) -> Any:
+    """Wait until something holds; what held."""
+    return WebDriverWait(driver, PATIENCE, 0.1).until(lambda _: holds())
+
+
+def picture(driver: webdriver.Chrome, url: str, width: int, height: int, sharpness: int, place: Path) -> None:
+    """Open a view, wait until it rests, write it."""
+    resize(driver, width, height, sharpness)
+    driver.get("about:blank")
+    driver.get(url)
+    until(
+        driver, lambda: driver.find_elements(By.CSS_SELECTOR, ".view:not([hidden]) :is(.neighbour, .result)")
+    )
+    until(driver, lambda: driver.execute_script(RESTS))
+    driver.save_screenshot(str(place))
+    print(f"{place}  {width} x {height}")
+
+
+def first(driver: webdriver.Chrome, url: str) -> WebElement:
+    """The first result of a search."""
+    driver.get("about:blank")
+    driver.get(url)
+    return until(driver, lambda: driver.find_elements(By.CSS_SELECTOR, ".result .result-text"))[0]
+
+
+def main(url: str, folder: str, text: str = "", query: str = "") -> None:
+    """Without a text the page's own proposal is shown; without a query a novel item's text is searched for."""
+    place, url = Path(folder), url.rstrip("/")
+    place.mkdir(parents=True, exist_ok=True)
+    driver = chromium()
+    try:
+        new = f"{url}/#new" + (f"?{urlencode({'text': text})}" if text else "")
+        picture(
+            driver, new, 390, 1100, 2, place / "page-390.png"
+        )  # first: it warms the encoder for the others
+        picture(driver, new, 1280, 1280, 1, place / "page-1280.png")
+        query = query or first(driver, f"{url}/#search?state=novel").text
+        chosen = first(driver, f"{url}/#search?{urlencode({'q': query, 'state': 'novel'})}")
+        address = str(chosen.get_property("href")).replace("state=novel&", "")
+        picture(driver, address, 1280, 900, 1, place / "search-1280.png")
+    finally:
+        driver.quit()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (3, 4, 5):
+        sys.exit("usage: python benchmarks/screenshots.py URL FOLDER [TEXT [QUERY]]")
+    main(*sys.argv[1:])

@@ -1,0 +1,92 @@
+import json
+
+import pytest
+from commands import run
+
+from metaxc.irene import Irene, IreneConfig
+
+
+@pytest.fixture(scope="module")
+def model(world, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "model"
+    Irene(IreneConfig(encoder="pretrained"), encoder=world.encoder).fit(world.dataset).save(folder)
+    return folder
+
+
+@pytest.fixture
+def catalog(model, tmp_path):
+    made = run("catalog", "create", tmp_path / "catalog", model, "--observe-after", "2")
+    assert made.exit_code == 0, made.output
+    return tmp_path / "catalog"
+
+
+def found(catalog, model, *options):
+    answer = run("catalog", "search", catalog, model, "t0", "-k", "300", "--json", *options)
+    return {hit["id"]: hit["state"] for hit in json.loads(answer.stdout)["answers"][0]["hits"]}
+
+
+def test_an_item_lives_on_the_command_line(catalog, model):
+    assert "1 added" in run("catalog", "add", catalog, model, "i4", "--id", "new", "--tag", "red").output
+    assert found(catalog, model)["new"] == "novel"
+    assert list(found(catalog, model, "--tag", "red")) == ["new"]
+    clicked = json.loads(run("catalog", "click", catalog, model, "new", "q0", "--json").stdout)
+    assert clicked["state"] == "clicked"
+    assert "observed" in run("catalog", "click", catalog, model, "new", "q1").output
+    assert found(catalog, model)["new"] == "observed"
+    assert "clicked, 1 clicks" in run("catalog", "undo", catalog, model, clicked["number"]).output
+    facts = json.loads(run("catalog", "about", catalog, "--json").stdout)
+    assert facts["items"] == {"novel": 40, "clicked": 1, "observed": 160}
+    assert facts["clicks"] == 1
+    assert "1 deleted" in run("catalog", "delete", catalog, model, "new").output
+    assert "new" not in found(catalog, model)
+
+
+def test_many_items_come_from_a_file_all_or_none(catalog, model, tmp_path):
+    lines = [{"id": "a", "text": "i4", "tags": ["x"]}, {"id": "b", "text": "i9"}]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert "2 added" in run("catalog", "add", catalog, model, "--file", tmp_path / "items.jsonl").output
+    assert "2 were there" in run("catalog", "add", catalog, model, "--file", tmp_path / "items.jsonl").output
+    (tmp_path / "bad.jsonl").write_text('{"id": "c", "text": "i4"}\n{"id": "d"}\n')
+    failed = run("catalog", "add", catalog, model, "--file", tmp_path / "bad.jsonl")
+    assert failed.exit_code
+    assert "line 2" in str(failed.exception)
+    assert "c" not in found(catalog, model)
+
+
+def test_snapshot_restore_export_and_check(catalog, model, tmp_path):
+    run("catalog", "add", catalog, model, "i4", "--id", "new")
+    run("catalog", "snapshot", catalog, tmp_path / "kept")
+    run("catalog", "delete", catalog, model, "new")
+    run("catalog", "restore", tmp_path / "kept", catalog)
+    assert "new" in found(catalog, model)
+    assert "whole" in run("catalog", "check", catalog).output
+    exported = run("catalog", "export", catalog, tmp_path / "out", "--format", "npy")
+    assert "201 items" in exported.output
+    assert "new" in json.loads((tmp_path / "out" / "ids.json").read_text())
+
+
+def test_a_damaged_catalog_is_told_and_may_be_accepted(catalog, model):
+    mark = next(catalog.glob("gen-*")) / "mark"
+    mark.write_bytes(bytes(len(mark.read_bytes())))
+    for command in (("check", catalog), ("search", catalog, model, "t0")):
+        failed = run("catalog", *command)
+        assert "damaged" in str(failed.exception)
+        assert "--accept" in str(failed.exception)
+    assert "accepted" in run("catalog", "check", catalog, "--accept").output
+    assert found(catalog, model)
+
+
+def test_migrate_says_what_it_did(catalog, model, world, tmp_path):
+    other = Irene(IreneConfig(encoder="pretrained", neighbours=2, folds=0), encoder=world.encoder).fit(
+        world.dataset
+    )
+    other.save(tmp_path / "other")
+    refused = run("catalog", "search", catalog, tmp_path / "other", "t0")
+    assert "catalog migrate" in str(refused.exception)
+    assert "moved" in run("catalog", "migrate", catalog, tmp_path / "other").output
+    assert "already" in run("catalog", "migrate", catalog, tmp_path / "other").output
+    assert found(catalog, tmp_path / "other")
+
+
+def test_an_item_without_an_id_is_refused(catalog, model):
+    assert "--id" in str(run("catalog", "add", catalog, model, "a text").exception)

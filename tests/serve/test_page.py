@@ -1,0 +1,186 @@
+"""The two views of the page, in a real browser on the real service."""
+
+from selenium.webdriver.common.keys import Keys
+
+TORN = "young goat with a large fox"  # of two minds: neighbours and a first click move it
+
+
+def percent(share):
+    return f"{share:.1f} %".replace("-", "−").replace("−0.0 %", "0.0 %")
+
+
+def test_the_page_proposes_a_text_near_one_of_the_catalogs(look):
+    look.open("new")
+    text = look.one("#item-text").get_property("value")
+    examples = look.texts("#examples .example")
+    assert (len(examples), text) == (3, f"{examples[0]}, but for penguins")
+    told = look.post("/v1/preview", {"text": text})["explanation"]["neighbours"]
+    assert look.texts("#neighbours .id") == [one["id"] for one in told]
+    look.click(".example")
+    look.until(lambda: f'preview("{examples[0]}")' in look.texts("#as-python")[0])
+    assert look.one("#item-text").get_property("value") == examples[0]
+
+
+def test_a_new_items_neighbours_appear_while_typing(look):
+    look.open("new", text="grey cat")
+    look.write(TORN)
+    made = look.post("/v1/preview", {"text": TORN})["explanation"]
+    assert look.texts("#neighbours .neighbour-text") == [one["text"] for one in made["neighbours"]]
+    assert look.texts("#neighbours .is-share .meter-number") == [
+        percent(one["share"]) for one in made["neighbours"]
+    ]
+    shares = [made[part] for part in ("text_share", "neighbour_share", "learnt_share", "revealed_share")]
+    assert look.texts("#shares-legend b") == [percent(share) for share in shares]
+    assert (
+        len(look.all("#map .is-text"))
+        == len(look.all("#map .is-meta"))
+        == len(look.all("#map .map-arrow"))
+        == 1
+    )
+    assert len(look.all("#map .is-neighbour")) == len(made["neighbours"])
+    assert look.texts("#stages li > span:first-child") == ["encode", "select", "generate", "reach", "map"]
+
+
+def test_a_neighbour_switched_off_stays_to_be_seen_and_all_is_made_anew(look):
+    look.open("new", text=TORN)
+    before, first = look.texts("#shares-legend b"), look.one("#neighbours .switch")
+    name = look.texts("#neighbours .id")[0]
+    first.click()
+    look.until(lambda: look.all(".neighbour.off"))
+    look.settle("new")
+    told = look.post("/v1/preview", {"text": TORN, "without": [name]})
+    assert [one["id"] for one in told["off"]] == [name]
+    assert look.texts(".neighbour.off .id") == [name]
+    assert look.texts(".neighbour.off .brought") == ["switched off"]
+    assert not look.one(".neighbour.off .switch").is_selected()
+    assert look.focused == first
+    assert look.texts("#neighbours .neighbour:not(.off) .id") == [
+        one["id"] for one in told["explanation"]["neighbours"]
+    ]
+    after = look.texts("#shares-legend b")
+    assert after != before
+    assert after[1] == percent(told["explanation"]["neighbour_share"])
+    look.click("#all-on")
+    look.until(lambda: look.texts("#shares-legend b") == before)
+    assert not look.all(".neighbour.off")
+
+
+def test_queries_are_marked_gained_lost_and_kept_as_the_service_says(look):
+    look.open("new", text=TORN)
+    look.one("#revealed").send_keys("fresh lemon", Keys.ENTER)
+    look.until(lambda: "brought by “fresh lemon”" in look.texts("#neighbours .brought"))
+    look.settle("new")
+    told = look.post("/v1/preview", {"text": TORN, "revealed": ["fresh lemon"]})
+    assert {one["change"] for one in told["reached"]} == {"gained", "lost", "kept"}
+    look.click("#reach-more")
+    for column, field in (("encoder", "encoder_rank"), ("meta", "meta_rank")):
+        ranked = sorted(
+            (one for one in told["reached"] if one[field]),
+            key=lambda one: (one["change"] == "kept", one[field]),
+        )
+        cells = [
+            look.texts(f"#reached-{column} .{cell}") for cell in ("rank-number", "reached-query", "change")
+        ]
+        expected = [(str(one[field]), one["query"], one["change"]) for one in ranked]
+        assert list(zip(*cells, strict=True)) == expected
+    counts = [
+        sum(one["change"] == change for one in told["reached"]) for change in ("gained", "lost", "kept")
+    ]
+    assert look.texts("#tally b") == [f"+{counts[0]}", str(counts[1]), str(counts[2])]
+    assert f"of {told['pool']} known queries" in look.texts("#tally")[0]
+
+
+HOLD = """
+const real = window.fetch;
+window.fetch = (address, options) => {
+  if (!options.body?.includes("old horse")) return real(address, options);
+  return new Promise((resolve) => {
+    window.held = { signal: options.signal, release: async (done) => {
+      const answer = await real(address, { ...options, signal: null });
+      const copy = answer.clone();
+      resolve(answer);
+      await copy.json();
+      requestAnimationFrame(() => setTimeout(done, 0));
+    } };
+  });
+};
+"""
+
+
+def test_a_late_answer_to_an_older_text_is_dropped(look):
+    look.open("new", text="grey cat")
+    look.driver.execute_script(HOLD)
+    look.driver.execute_script("document.getElementById('item-text').select()")
+    look.one("#item-text").send_keys("old horse")
+    look.until(lambda: look.driver.execute_script("return window.held !== undefined"))
+    look.write("young duck")
+    shown = look.texts("#neighbours .id")
+    assert shown[0].startswith("duck")
+    assert look.driver.execute_script("return window.held.signal.aborted")
+    look.driver.execute_async_script("window.held.release(arguments[0])")
+    assert look.texts("#neighbours .id") == shown
+
+
+def test_an_added_item_is_found_by_the_next_search(look):
+    look.open("new", text="grey cat with a hat")
+    assert look.one("#add-id").get_attribute("value").startswith("grey-cat-with-a-hat-")
+    look.one("#add-id").clear()
+    look.one("#add-id").send_keys("hats/grey cat")
+    look.one("#add-tag").send_keys("hats", Keys.ENTER)
+    look.click("#add-button")
+    look.click("#see-added")
+    look.settle("search")
+    look.until(lambda: "hats/grey cat" in look.texts("#results .id"))
+    assert look.texts(".result.selected .id") == ["hats/grey cat"]
+    assert look.texts(".result.selected .tag") == ["hats"]
+    look.until(lambda: look.texts(".panel-text") == ["grey cat with a hat"])
+    assert look.texts(".step.present .step-name") == ["novel"]
+    look.one("#tag-filter").send_keys("hats", Keys.ENTER)
+    look.until(lambda: look.texts("#results .id") == ["hats/grey cat"])
+    look.click("[data-state=observed].toggle")
+    look.until(lambda: look.texts("#results .empty"))
+
+
+def test_clicks_lead_an_item_through_its_life_and_back(look):
+    look.add("life", "grey cat of the house")
+    look.open("search", q="fresh lemon", k=100, item="life")
+    look.until(lambda: look.all("#panel-neighbours .neighbour"))
+    before = look.texts("#panel-neighbours .neighbour-text")
+    click = ".result.selected .click"
+
+    look.click(click)
+    look.until(lambda: look.texts(".step.present .step-name") == ["clicked"])
+    assert look.texts(".step.present .step-detail") == ["1 of 2 clicks"]
+    came = look.texts(".compared-row[data-change=gained] .neighbour-text")
+    assert came
+    assert not set(came) & set(before)
+    assert set(look.texts(".compared-row:not([data-change=gained]) .neighbour-text")) == set(before)
+    look.until(lambda: look.texts(".result.selected .badge") == ["clicked"])
+
+    look.click(click)
+    look.until(lambda: look.texts(".step.present .step-name") == ["observed"])
+    look.until(lambda: look.texts(".result.selected .badge") == ["observed"])
+
+    for state in ("clicked", "novel"):
+        look.click(".undo, .clicks button")
+        look.until(lambda state=state: look.texts(".step.present .step-name") == [state])
+    assert not look.all(".clicks")
+    look.until(lambda: look.texts(".result.selected .badge") == ["novel"])
+    look.settle("search")
+    look.open("search", q="fresh lemon", k=100, item="life")
+    look.until(lambda: look.texts("#panel-neighbours .neighbour-text") == before)
+
+
+def test_an_item_is_deleted_after_a_question_in_the_page(look):
+    look.add("a/b c?d#e", "small wolf with a name to be escaped")
+    look.open("search", item="a/b c?d#e")
+    look.click("#delete")
+    look.press(Keys.ESCAPE)
+    look.until(lambda: look.one("#delete").is_displayed())
+    look.click("#delete")
+    assert look.focused.get_attribute("id") == "delete-yes"
+    look.press(Keys.ENTER)
+    look.until(lambda: "Deleted a/b c?d#e" in look.texts("#live"))
+    assert "item=" not in look.driver.current_url
+    found = look.post("/v1/search", {"queries": ["small wolf"], "k": 100})["answers"][0]["hits"]
+    assert "a/b c?d#e" not in {hit["id"] for hit in found}
