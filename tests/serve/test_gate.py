@@ -48,6 +48,7 @@ def test_a_large_body_is_413_announced_or_in_chunks(catalog):
         ("/v1/search", {"queries": ["a"], "k": True}, "k"),
         ("/v1/search", {"queries": ["a" * 31]}, "queries.0"),
         ("/v1/search", {"queries": [" \n\t"]}, "queries.0"),
+        ("/v1/search", {"queries": ["\x94\u200b"]}, "queries.0"),
         ("/v1/search", {"queries": ["a\0b"]}, "queries.0"),
         ("/v1/search", {"queries": ["a"], "tags": ["b", "c", "d", "e"]}, "tags"),
         ("/v1/search", {"queries": ["a"], "states": ["old"]}, "states.0"),
@@ -89,6 +90,14 @@ def test_a_body_that_is_no_json_of_texts_is_422(http, body):
     answer = http.post("/v1/search", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 422
     assert answer.json().keys() == {"what", "got", "expected", "fix"}
+
+
+def test_a_misspelt_filter_does_not_answer_with_everything(http):
+    refused = http.get("/v1/items", params={"tags": "pets"})
+    assert refused.status_code == 422
+    assert refused.json()["got"] == "'tags'"
+    assert refused.json()["expected"] == "after, limit, state, tag"
+    assert http.delete("/v1/items/any?force=1").status_code == 422
 
 
 def test_a_form_of_a_foreign_page_cannot_write(http):

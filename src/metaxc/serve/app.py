@@ -20,6 +20,7 @@ from metaxc import __version__
 from metaxc.catalog import Catalog
 from metaxc.catalog.errors import NotFoundError
 from metaxc.catalog.records import About, Added, Click, Explained, Item, Page, Preview, State
+from metaxc.errors import DataError
 from metaxc.serve import schema
 from metaxc.serve.errors import MEANS, Problem, answer_errors
 from metaxc.serve.gate import Body, Gate, Shell, is_open
@@ -104,6 +105,16 @@ def body_of(model: type[Any]) -> Any:
     return Depends(given)
 
 
+def only_known(request: Request) -> None:
+    """Refuse a query parameter that the route does not have: a misspelt filter must not answer with everything."""
+    known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
+    strange = next((name for name in request.query_params if name not in known), None)
+    if strange is not None:
+        raise DataError(
+            "Unknown query parameter", got=repr(strange), expected=", ".join(sorted(known)) or "none"
+        )
+
+
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The answers of a refused request, for the OpenAPI."""
     made: dict[int | str, dict[str, Any]] = {}
@@ -143,7 +154,7 @@ def _probes(service: Service) -> APIRouter:
 
 
 def _items(service: Service, settings: ServeSettings) -> APIRouter:
-    router = APIRouter(prefix="/v1", tags=["items"])
+    router = APIRouter(prefix="/v1", tags=["items"], dependencies=[Depends(only_known)])
     bounded = Requests(settings)
     add_body, update_body, click_body = (
         body_of(made) for made in (bounded.add, bounded.update, bounded.click)
@@ -209,7 +220,7 @@ def _items(service: Service, settings: ServeSettings) -> APIRouter:
 
 
 def _searches(service: Service, settings: ServeSettings) -> APIRouter:
-    router = APIRouter(prefix="/v1", tags=["search"])
+    router = APIRouter(prefix="/v1", tags=["search"], dependencies=[Depends(only_known)])
     bounded = Requests(settings)
     search_body, preview_body, represent_body = (
         body_of(made) for made in (bounded.search, bounded.preview, bounded.represent)

@@ -6,6 +6,7 @@ OpenAPI. Answers are the dataclasses of `metaxc.catalog.records` and the few bel
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -65,6 +66,15 @@ class Ready:
     ready: bool
 
 
+CONTROL = r"\x00-\x1f\x7f-\x9f"
+UNSEEN = (
+    CONTROL + r"\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+)  # an encoder makes nothing of these
+VISIBLE = re.compile(rf"[^{UNSEEN}\s]")
+NAME_PATTERN = rf"^[^{CONTROL}]*[^{UNSEEN}\s][^{CONTROL}]*$"
+TEXT_PATTERN = rf"^[^\x00]*[^{UNSEEN}\s][^\x00]*$"
+
+
 def _sendable(text: str) -> str:
     if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
         raise PydanticCustomError("not_text", "text without NUL characters and lone surrogates")
@@ -72,7 +82,7 @@ def _sendable(text: str) -> str:
 
 
 def _filled(text: str) -> str:
-    if not text.strip():
+    if not VISIBLE.search(text):
         raise PydanticCustomError("blank", "text with at least one visible character")
     return _sendable(text)
 
@@ -90,8 +100,6 @@ def _whole(number: object) -> object:
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x1f\x7f-\x9f\s][^\x00-\x1f\x7f-\x9f]*$"
-TEXT_PATTERN = r"^[^\x00]*[^\x00\s][^\x00]*$"
 NAME_SCHEMA: dict[str, Any] = {"pattern": NAME_PATTERN, "not": {"enum": [".", ".."]}}
 Name = Annotated[
     str, Field(min_length=1, max_length=MOST_ID, json_schema_extra=NAME_SCHEMA), AfterValidator(_named)
