@@ -1,6 +1,6 @@
 """The service against requests made from its own OpenAPI, right ones and wrong ones.
 
-    python benchmarks/reliability/schema.py --examples 200 --out benchmarks/results/reliability.schema.json
+    python benchmarks/reliability/schema.py --examples 200 --out benchmarks/results/reliability/schema.json
 
 A small model is trained, its catalog served by a real server without tokens and once more with them. Schemathesis makes
 requests for each operation; every answer has to be one that the OpenAPI describes (status, content type, headers,
