@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from metaxc.catalog import Catalog, NewItem
     from metaxc.data import Dataset, read_folder, split, write_folder
     from metaxc.emmett import Emmett
     from metaxc.encoders import EmbeddingCache, Pretrained, Vectors
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Catalog": "metaxc.catalog",
     "Dataset": "metaxc.data",
     "EmbeddingCache": "metaxc.encoders",
     "Emmett": "metaxc.emmett",
     "Irene": "metaxc.irene",
     "IreneConfig": "metaxc.irene",
     "MetaxcError": "metaxc.errors",
+    "NewItem": "metaxc.catalog",
     "Pretrained": "metaxc.encoders",
     "Vectors": "metaxc.encoders",
     "evaluate": "metaxc.evaluation",
@@ -34,12 +37,14 @@ _HOME = {
 }
 
 __all__ = [
+    "Catalog",
     "Dataset",
     "EmbeddingCache",
     "Emmett",
     "Irene",
     "IreneConfig",
     "MetaxcError",
+    "NewItem",
     "Pretrained",
     "Vectors",
     "evaluate",
