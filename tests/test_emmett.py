@@ -305,3 +305,35 @@ class TestFewShot:
 def test_unknown_settings_are_errors():
     with pytest.raises(ValueError, match="bogus"):
         Calibration(bogus=1)
+
+
+def test_a_model_grows_by_observed_items_and_leaves_the_others_as_they_were(world, model):
+    """A new observed item of the second group's queries, with a text of the first group."""
+    embedding = world.encoder.encode_items(["i4"])
+    own = model.fitted(model.few_clicks([["q20", "q21"]], 1))
+    grown = model.grown(["more"], ["one more"], embedding, own)
+    assert len(grown.classifiers) == len(model.classifiers) + 1
+    np.testing.assert_array_equal(grown.informing[:-1], model.informing)
+    assert grown.explain("i4").neighbours[0].id == "more"
+    assert "more" not in {n.id for n in model.explain("i4").neighbours}
+    np.testing.assert_allclose(grown.represent(["i14"]), model.represent(["i14"]), atol=1e-6)
+    replaced = model.grown(["i0"], ["another i0"], embedding, own)
+    assert len(replaced.classifiers) == len(model.classifiers)
+    names = {n.id: n.text for n in replaced.explain("i4").neighbours}
+    assert names["i0"] == "another i0"
+
+
+def test_a_model_with_a_selector_of_its_own_does_not_grow(world, model):
+    clusters = Emmett(
+        model.encoder,
+        model.classifiers,
+        model.embeddings,
+        model.generator,
+        model.items,
+        model.observed,
+        selector=ClusterSelector(model.embeddings[:3]),
+        bank=model.classifiers.weights[:3],
+    )
+    assert not clusters.can_grow
+    with pytest.raises(DataError, match="train again"):
+        clusters.grown([], [], model.embeddings[:0], model.classifiers)

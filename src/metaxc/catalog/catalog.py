@@ -9,67 +9,33 @@ Vectors are computed before the transaction begins, under one lock for all write
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 import numpy as np
-from filelock import BaseFileLock
 from numpy.typing import NDArray
 
 from metaxc.catalog.beginning import embed_items, embed_queries, take_in
 from metaxc.catalog.errors import CatalogError, ConflictError
 from metaxc.catalog.folder import CatalogFolder
-from metaxc.catalog.followed import Followed
 from metaxc.catalog.inputs import checked_items, checked_query, checked_tags, checked_text
 from metaxc.catalog.life import Subject
-from metaxc.catalog.lookups import Lookups
-from metaxc.catalog.preview import Previewer
-from metaxc.catalog.records import About, Added, Click, Explained, Found, Item, NewItem, Page, Preview, State
-from metaxc.catalog.rows import ItemRow, blob, informs_since, stacked
+from metaxc.catalog.reader import Reader
+from metaxc.catalog.records import Added, Click, Item, NewItem
+from metaxc.catalog.rows import ItemRow, blob, informs_since
 from metaxc.catalog.schema import CLICKS, DELETED, ITEMS
 from metaxc.catalog.settings import CatalogSettings
+from metaxc.catalog.snapshots import restore_snapshot
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
-from metaxc.errors import DataError
-
-if TYPE_CHECKING:
-    from metaxc.catalog.export import Format
 
 Floats = NDArray[np.float32]
-Keys = NDArray[np.int64]
-
-SHOWN_CLICKS = 50
-ATTEMPTS = 5
-ROUNDING = 0.01
-"""Share of its length by which a vector may differ from one made again: embeddings may come from a cache in half
-precision, or from a batch of another size."""
 
 
-class Catalog:
-    """An open catalog; made by `create` and `open`. All methods may be called from several threads.
-
-    Args:
-        folder: Where it stands.
-        store: Its record.
-        model: The model that its vectors are of.
-        lock: The right to write; None where it is read only.
-    """
-
-    def __init__(self, folder: CatalogFolder, store: Store, model: Emmett, lock: BaseFileLock | None):
-        self.folder, self.store, self.trained = folder, store, model
-        self.read_only = lock is None
-        self.settings = CatalogSettings.model_validate_json(store.facts["settings"])
-        self._lock = lock
-        self._writing = threading.RLock()
-        self._lookups = Lookups(store)
-        self._followed = Followed(store, model, self.settings.observe_after)
-        self._previewer = Previewer(store, self._followed)
-        self._closed = False
+class Catalog(Reader):
+    """An open catalog, made by `create` and `open`: what `Reader` reads, and all that changes it."""
 
     @classmethod
     def create(
@@ -137,34 +103,10 @@ class Catalog:
                 lock.release()
             raise
 
-    def __enter__(self) -> Catalog:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __len__(self) -> int:
-        self._follow()
-        return len(self._followed.index)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._lookups.maybe(name) is not None
-
-    def __repr__(self) -> str:
-        return f"Catalog({self.folder.path.name!r}, {len(self):,} items, {self._followed.index!r})"
-
-    def close(self) -> None:
-        """Save the index and leave; what was acknowledged is on the disk already."""
-        with self._writing:
-            if self._closed:
-                return
-            self._closed = True
-            self._followed.close(save=not self.read_only)
-            self.store.close()
-            if self._lock is not None:
-                self._lock.release()
+    @staticmethod
+    def restore(snapshot: str | Path, folder: str | Path) -> None:
+        """Let a catalog be what it was; a catalog that is there is replaced at once, a new one is made."""
+        restore_snapshot(Path(snapshot), CatalogFolder(folder))
 
     def add(self, items: Sequence[NewItem]) -> Added:
         """Take novel items in: from the next search on they are found. All of them, or none.
@@ -314,143 +256,3 @@ class Catalog:
                 change.drop(CLICKS, dropped_click)
         self._follow()
         return written
-
-    def encode(self, queries: Sequence[str]) -> Floats:
-        """(n, dim) float32: queries as they are searched with."""
-        for query in queries:
-            checked_query(query)
-        return self.trained.encode_queries(queries)
-
-    def search(
-        self,
-        queries: Sequence[str] | Floats,
-        k: int = 10,
-        *,
-        tags: Sequence[str] = (),
-        states: Sequence[State] = (),
-    ) -> list[list[Found]]:
-        """The k best items of each query, best first; fewer where there are fewer.
-
-        Args:
-            queries: Texts, or vectors by `encode`.
-            k: How many.
-            tags: Only items that have all of them.
-            states: Only items in one of them; all when empty.
-        """
-        if k < 1:
-            raise DataError("k must be positive", got=k, expected="1 or more")
-        vectors = queries if isinstance(queries, np.ndarray) else self.encode(queries)
-        found: list[list[Found]] = []
-        for _ in range(ATTEMPTS):
-            self._follow()
-            keys, scores = self._followed.index.search(vectors, k, self._lookups.allowed(tags, states))
-            found = self._lookups.found(keys, scores)
-            if sum(map(len, found)) == int((keys >= 0).sum()):
-                break  # else an item went between index and record: what follows it has moved up by now
-        return found
-
-    def exact_search(self, vectors: Floats, k: int = 10) -> tuple[Keys, Floats]:
-        """Keys and scores of the k best by every vector: what an approximate index is held against."""
-        return self._followed.index.search_exactly(vectors, k)
-
-    def index_search(self, vectors: Floats, k: int = 10) -> tuple[Keys, Floats]:
-        """Keys and scores by the index alone."""
-        return self._followed.index.search(vectors, k)
-
-    def get(self, name: str) -> Item:
-        """An item; an unknown one is a `NotFoundError`."""
-        return self._lookups.get(name)
-
-    def list(
-        self,
-        *,
-        tags: Sequence[str] = (),
-        states: Sequence[State] = (),
-        after: str | None = None,
-        limit: int = 100,
-    ) -> Page:
-        """Items in the order they came, a part at a time; `after` is the `next` of the part before."""
-        return self._lookups.listed(tags, states, after, limit)
-
-    def explain(self, name: str) -> Explained:
-        """Why an item is where it is."""
-        self._follow()
-        row = self._lookups.row(name)
-        life, clicks = self._followed.life, self._lookups.clicks_of(row.key)
-        subject = row.subject(stacked([click[3] for click in clicks], len(row.embedding)))
-        told = tuple(
-            Click(number, row.id, query, at, life.state(row.trained, place))
-            for place, (number, query, at, _) in enumerate(clicks, 1)
-        )
-        apart = np.linalg.norm(life.stages([subject])[0].vector - row.vector)
-        explanation = life.explain(subject, [click[1] for click in clicks])
-        return Explained(
-            row.item(),
-            explanation,
-            told[::-1][:SHOWN_CLICKS],
-            self.settings.observe_after,
-            bool(apart <= ROUNDING * np.linalg.norm(row.vector)),
-        )
-
-    def preview(self, text: str, *, without: Sequence[str] = (), revealed: Sequence[str] = ()) -> Preview:
-        """What would become of a new item, which nothing is written of.
-
-        Args:
-            text: Its text.
-            without: Ids of neighbours to leave out; what is no neighbour is left out anyway.
-            revealed: Its first clicks.
-        """
-        self._follow()
-        return self._previewer.preview(
-            checked_text(text), frozenset(without), [checked_query(query) for query in revealed]
-        )
-
-    def represent(self, texts: Sequence[str]) -> Floats:
-        """(n, dim) float32: the meta-classifiers of new items, which nothing is written of."""
-        self._follow()
-        return self._followed.life.model.represent([checked_text(text) for text in texts])
-
-    def about(self) -> About:
-        """The catalog in figures."""
-        self._follow()
-        counted = self._lookups.counted()
-        index = self._followed.index
-        return About(
-            self.store.facts["model"],
-            repr(self.trained.encoder),
-            self.trained.encoder.dim,
-            index.kind,
-            self._followed.reason,
-            counted,
-            self._lookups.click_count(),
-            self._followed.life.base,
-            self.settings.observe_after,
-            self._followed.sequence,
-            self.read_only,
-        )
-
-    def snapshot(self, folder: str | Path) -> None:
-        """Write a copy of the last committed state, with checksums, while writes go on."""
-        from metaxc.catalog.snapshots import write_snapshot
-
-        write_snapshot(self.store, Path(folder))
-
-    @staticmethod
-    def restore(snapshot: str | Path, folder: str | Path) -> None:
-        """Let a catalog be what it was; a catalog that is there is replaced at once, a new one is made."""
-        from metaxc.catalog.snapshots import restore_snapshot
-
-        restore_snapshot(Path(snapshot), CatalogFolder(folder))
-
-    def export(self, folder: str | Path, format: Format) -> int:
-        """Write ids and vectors for another vector database; returns how many."""
-        from metaxc.catalog.export import export
-
-        return export(self.store, Path(folder), format)
-
-    def _follow(self) -> None:
-        if self._closed:
-            raise CatalogError("The catalog is closed", fix="open it again")
-        if self.read_only and self.folder.current() != self.store.folder:
-            raise CatalogError("The catalog was moved to another model or restored", fix="open it again")
-        self._followed.follow()

@@ -334,22 +334,15 @@ class Emmett:
                 got=repr(self.selector),
                 fix="train again",
             )
-        names = [self.items.ids[row] for row in self.observed.tolist()]
-        new = set(ids)
-        stay = np.array([name not in new for name in names], dtype=bool)
-        kept = np.flatnonzero(stay).tolist()
+        new, rows = set(ids), self.observed.tolist()
+        stay = np.array([self.items.ids[row] not in new for row in rows], dtype=bool)
+        kept = [row for row, stays in zip(rows, stay, strict=True) if stays]
         items = Texts(
-            [*(names[row] for row in kept), *ids],
-            [*(self.items.texts[row] for row in self.observed[stay].tolist()), *texts],
-        )
-        more = Classifiers(
-            np.concatenate([self.classifiers.weights[stay], classifiers.weights]),
-            np.concatenate([self.classifiers.clicks[stay], classifiers.clicks]),
-            self.classifiers.query_layer,
+            [*(self.items.ids[row] for row in kept), *ids], [*(self.items.texts[row] for row in kept), *texts]
         )
         made = Emmett(
             self.encoder,
-            more,
+            self.classifiers.with_more(stay, classifiers),
             np.concatenate([self.embeddings[stay], embeddings]),
             self.generator,
             items,
