@@ -177,6 +177,25 @@ def test_enough_clicks_make_an_observed_item_that_informs_newer_ones(catalog, mo
         assert {one.id for one in again.explain("younger").explanation.neighbours} == informed
 
 
+def test_an_observed_item_informs_by_all_its_clicks_and_its_newest_text(catalog, model):
+    """As it does after opening again, where everything is made anew from the record."""
+    catalog.add([NEW, NewItem("other", "i9")])
+    for query in ("q20", "q21", "q22", "q23", "q24"):
+        catalog.click("new", query)
+        catalog.click("other", query)
+    catalog.update("new", text="i14")
+    catalog.add([NewItem("younger", "i14"), NewItem("as young", "i9")])
+    before = [catalog.explain(name) for name in ("younger", "as young")]
+    assert "new" in {one.id for one in before[0].explanation.neighbours}
+    assert {one.id: one.text for one in before[0].explanation.neighbours}["new"] == "i14"
+    with reopened(catalog, model) as again:
+        for name, was in zip(("younger", "as young"), before, strict=True):
+            now = again.explain(name)
+            assert now.current
+            ours, theirs = ({one.id: one.share for one in told.explanation.neighbours} for told in (now, was))
+            assert ours == pytest.approx(theirs, abs=1e-3)
+
+
 def test_the_classifiers_of_others_stay_as_they_were(catalog):
     others = {name: catalog.search(["t8"], 300)[0] for name in ("before",)}
     catalog.add([NEW])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+from collections.abc import Container
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,12 @@ Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
 
 log = logging.getLogger(__name__)
+
+INFORMING = "SELECT key FROM items WHERE since IS NOT NULL ORDER BY since, key"
+CHANGED = "SELECT key, vector FROM items INDEXED BY items_by_sequence WHERE sequence > ?"
+"""Named, for the planner would rather read the whole table in order of its keys."""
+
+BLOCK = 500
 
 
 class Followed:
@@ -38,7 +45,7 @@ class Followed:
         self._informing: list[int] = []
         self._lock = threading.RLock()
         self._building: threading.Thread | None = None
-        self._inform()
+        self._inform([row[0] for row in store.rows(INFORMING)])
         self.follow()
 
     @property
@@ -60,16 +67,14 @@ class Followed:
             gone = [key for key in gone if key in self.index]
             if gone:
                 self.index.remove(np.array(gone, dtype=np.int64))
-            if informing != self._informing:
-                self._inform()
+            self._inform(informing, set(keys.tolist()))
             self.sequence = sequence
         self._grow()
 
     def dismiss(self, key: int) -> None:
         """Let an item inform others no more, ahead of the commit that says so."""
         with self._lock:
-            self._informing = [one for one in self._informing if one != key]
-            self.life.inform([row.informer() for row in self._rows(self._informing)])
+            self._inform([one for one in self._informing if one != key])
 
     def close(self, save: bool) -> None:
         """Save the index beside the record; a disk that is full only costs the next opening time."""
@@ -84,16 +89,22 @@ class Followed:
             except OSError as error:
                 log.warning("the index is not saved, and will be made anew: %s", error)
 
-    def _inform(self) -> None:
-        rows = [
-            ItemRow.of(row) for row in self.store.rows(f"{WHOLE} WHERE since IS NOT NULL ORDER BY since, key")
-        ]
-        self._informing = [row.key for row in rows]
-        self.life.inform([row.informer() for row in rows])
-
-    def _rows(self, keys: list[int]) -> list[ItemRow]:
-        rows = self.store.rows(f"{WHOLE} WHERE since IS NOT NULL ORDER BY since, key")
-        return [row for row in map(ItemRow.of, rows) if row.key in set(keys)]
+    def _inform(self, keys: list[int], changed: Container[int] = ()) -> None:
+        """Let the items of these keys inform others, in this order. Where they are those of before and some more, only
+        these and the changed ones are read."""
+        told = len(self._informing)
+        more = keys[:told] == self._informing
+        new = [key for place, key in enumerate(keys) if not more or place >= told or key in changed]
+        self._informing = keys
+        if more and not new:
+            return
+        rows: dict[int, ItemRow] = {}
+        for start in range(0, len(new), BLOCK):
+            some = new[start : start + BLOCK]
+            found = self.store.rows(f"{WHOLE} WHERE key IN ({', '.join('?' * len(some))})", tuple(some))
+            rows |= {row.key: row for row in map(ItemRow.of, found)}
+        informers = [rows[key].informer() for key in new if key in rows and rows[key].classifier is not None]
+        self.life.inform(informers, anew=not more)
 
     def _ready(self) -> tuple[Index, str, int]:
         """The saved index where it fits the record, else one made from it."""
@@ -140,11 +151,8 @@ def _since(
     """What was committed after `sequence`: the number of the last commit, keys and vectors that are new or changed,
     keys that are gone, and all keys that inform others."""
     last = int(connection.execute("SELECT value FROM facts WHERE name = 'sequence'").fetchone()[0])
-    rows = connection.execute(
-        "SELECT key, vector FROM items WHERE sequence > ? ORDER BY key", (sequence,)
-    ).fetchall()
+    rows = sorted(connection.execute(CHANGED, (sequence,)).fetchall())
     keys = np.array([row[0] for row in rows], dtype=np.int64)
     gone = [row[0] for row in connection.execute("SELECT key FROM deleted WHERE sequence > ?", (sequence,))]
-    inform = "SELECT key FROM items WHERE since IS NOT NULL ORDER BY since, key"
-    informing = [row[0] for row in connection.execute(inform)]
+    informing = [row[0] for row in connection.execute(INFORMING)]
     return last, keys, stacked((row[1] for row in rows), dim), gone, informing

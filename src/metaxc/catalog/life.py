@@ -90,19 +90,23 @@ class Life:
         """How many observed items inform others."""
         return len(self.model.informing)
 
-    def inform(self, informers: Sequence[Informer]) -> None:
-        """Let these, and those of the trained model, inform items from now on; whoever searches meanwhile is not
-        disturbed."""
+    def inform(self, informers: Sequence[Informer], anew: bool = True) -> None:
+        """Let these inform items from now on; whoever searches meanwhile is not disturbed.
+
+        Args:
+            informers: Items that have become observed.
+            anew: Whether they come in the place of those told before, or are more of them.
+        """
+        before = self.trained if anew else self.model
         if not informers or not self.trained.can_grow:
-            self.model = self.trained
+            self.model = before
             return
         classifiers = Classifiers(
             np.stack([one.classifier for one in informers]), np.array([one.clicks for one in informers])
         )
         embeddings = np.stack([one.embedding for one in informers])
-        self.model = self.trained.grown(
-            [one.id for one in informers], [one.text for one in informers], embeddings, classifiers
-        )
+        ids, texts = [one.id for one in informers], [one.text for one in informers]
+        self.model = before.grown(ids, texts, embeddings, classifiers)
 
     def state(self, trained: bool, clicks: int) -> State:
         """The state of an item with so many clicks."""

@@ -55,14 +55,6 @@ class Classifiers:
         except KeyError as error:
             raise ModelError("The classifiers are incomplete", got=f"{file.name} without {error}") from error
 
-    def with_more(self, stay: NDArray[np.bool_], more: Classifiers) -> Classifiers:
-        """Those that stay, (observed,) bool, and after them `more`; queries are scored as before."""
-        return Classifiers(
-            np.concatenate([self.weights[stay], more.weights]),
-            np.concatenate([self.clicks[stay], more.clicks]),
-            self.query_layer,
-        )
-
     def trusted(self, prior_clicks: float) -> Floats:
         """(observed, dim) float32: each classifier scaled by n / (n + prior_clicks), n its item's clicks.
 

@@ -37,6 +37,7 @@ from metaxc.data import Texts
 from metaxc.emmett.calibration import Calibration
 from metaxc.emmett.explanation import Explanation, Made, Selected, explained
 from metaxc.emmett.folder import read_facts, read_parts, write_model
+from metaxc.emmett.growth import Base
 from metaxc.encoders import EmbeddingCache, Encoder, unit_rows
 from metaxc.errors import DataError
 from metaxc.generators import TorchGenerator, gather
@@ -119,6 +120,7 @@ class Emmett:
         self.calibration = calibration or Calibration()
         self.about = about or {}
         self._vectors = vectors
+        self._base: Base | None = None
 
     def __repr__(self) -> str:
         return (
@@ -320,7 +322,8 @@ class Emmett:
         self, ids: Sequence[str], texts: Sequence[str], embeddings: Floats, classifiers: Classifiers
     ) -> Emmett:
         """A model of the observed items with more of them to inform others. Those that it was trained with stay as
-        they are; one of the same id as a new one gives way to it.
+        they are; one of the same id as a new one gives way to it. Grow the last one grown: it shares its arrays with
+        those before it.
 
         Args:
             ids: Of the new observed items.
@@ -334,16 +337,13 @@ class Emmett:
                 got=repr(self.selector),
                 fix="train again",
             )
-        new, rows = set(ids), self.observed.tolist()
-        stay = np.array([self.items.ids[row] not in new for row in rows], dtype=bool)
-        kept = [row for row, stays in zip(rows, stay, strict=True) if stays]
-        items = Texts(
-            [*(self.items.ids[row] for row in kept), *ids], [*(self.items.texts[row] for row in kept), *texts]
-        )
+        base = self._base or self._first_base()
+        base.put(ids, texts, embeddings, classifiers)
+        items = Texts(list(base.ids), list(base.texts))
         made = Emmett(
             self.encoder,
-            self.classifiers.with_more(stay, classifiers),
-            np.concatenate([self.embeddings[stay], embeddings]),
+            base.classifiers,
+            base.embeddings,
             self.generator,
             items,
             np.arange(len(items)),
@@ -352,8 +352,15 @@ class Emmett:
             about=self.about,
             memory=self.memory,
         )
+        made._base, made.informing, made.voters = base, base.informing, base.voters
         made._gram = self._gram  # first clicks count as they did
         return made
+
+    def _first_base(self) -> Base:
+        """The observed items, with room for more."""
+        rows = self.observed.tolist()
+        ids, texts = [self.items.ids[row] for row in rows], [self.items.texts[row] for row in rows]
+        return Base(ids, texts, self.embeddings, self.classifiers, self.calibration.neighbour_prior)
 
     @property
     def can_grow(self) -> bool:

@@ -46,6 +46,13 @@ class Voters:
             rows.mean(axis=0, dtype=np.float64).astype(np.float32) for rows in (keys, bank)
         )
 
+    @classmethod
+    def of_means(cls, bank: Floats, mean_key: Floats, mean_vector: Floats) -> Voters:
+        """Where the means are known."""
+        made = object.__new__(cls)
+        made.bank, made.mean_key, made.mean_vector = bank, mean_key, mean_vector
+        return made
+
     def elect(
         self,
         items: Floats,
