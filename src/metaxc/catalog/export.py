@@ -34,7 +34,7 @@ def export(store: Store, folder: Path, format: Format) -> int:
     """
     if format not in get_args(Format):
         raise ConfigError("An unknown format", got=repr(format), expected=", ".join(get_args(Format)))
-    with store.snapshot() as connection:
+    with store.apart() as connection:
         rows = connection.execute("SELECT id, text, tags, state, vector FROM items ORDER BY key").fetchall()
     dim = int(store.facts["dim"])
     ids, vectors = [row[0] for row in rows], stacked((row[4] for row in rows), dim)

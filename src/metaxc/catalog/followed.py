@@ -121,7 +121,7 @@ class Followed:
         return self._built()
 
     def _built(self) -> tuple[Index, str, int]:
-        with self.store.snapshot() as connection:
+        with self.store.apart() as connection:
             sequence, keys, vectors, _, _ = _since(connection, -1, self.dim)
         return *made_index(keys, vectors), sequence
 

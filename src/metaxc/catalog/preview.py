@@ -115,10 +115,12 @@ class Previewer:
 
     def _made(self, sequence: int) -> Pool:
         model, dim = self.followed.life.trained, self.followed.dim
-        items = self.store.rows("SELECT embedding, vector FROM items ORDER BY key")
+        with self.store.apart() as connection:
+            items = connection.execute("SELECT embedding, vector FROM items ORDER BY key").fetchall()
+            most = max(1, MOST_SCORES // max(len(items), 1))
+            asked = "SELECT text, embedding FROM queries ORDER BY number LIMIT ?"
+            rows = connection.execute(asked, (most,)).fetchall()
         embeddings, vectors = (stacked((row[side] for row in items), dim) for side in (0, 1))
-        most = max(1, MOST_SCORES // max(len(items), 1))
-        rows = self.store.rows("SELECT text, embedding FROM queries ORDER BY number LIMIT ?", (most,))
         plain = stacked((row[1] for row in rows), dim)
         moved = model.encode_queries(plain) if len(plain) else plain
         _, encoder_best = top_k(plain, embeddings, REACH)

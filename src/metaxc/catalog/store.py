@@ -187,6 +187,17 @@ class Store:
                     self._reader.execute("COMMIT")
 
     @contextmanager
+    def apart(self) -> Iterator[sqlite3.Connection]:
+        """The same on a connection of its own, for what reads much: nobody waits for it."""
+        with _told():
+            connection = _connect(self.folder / FILE, query_only=True)
+            try:
+                connection.execute("BEGIN")
+                yield connection
+            finally:
+                connection.close()
+
+    @contextmanager
     def writing(self) -> Iterator[Writing]:
         """A transaction: all of it or nothing; on the disk when the block has ended."""
         if self._writer is None or self._mark is None:
