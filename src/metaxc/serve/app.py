@@ -87,7 +87,7 @@ def make_app(
     app.include_router(_searches(service, settings))
     _page(app)
     app.add_middleware(Body, settings=settings)
-    app.add_middleware(Gate, settings=settings, state=lambda: service.state)
+    app.add_middleware(Gate, settings=settings, state=lambda: service.state, room=service.check_room)
     app.add_middleware(Shell, metrics=service.metrics)
     if settings.guarded:
         _tell_of_tokens(app)
