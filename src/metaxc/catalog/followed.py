@@ -37,9 +37,9 @@ class Followed:
         self.life = Life(model, observe_after)
         self.index, self._reason, self.sequence = self._ready()
         self._informing: list[int] = []
-        self._lock = threading.RLock()
+        self._informed = -1
+        self._lock, self._base_lock = threading.RLock(), threading.RLock()
         self._building: threading.Thread | None = None
-        self._inform()
         self.follow()
 
     @property
@@ -50,25 +50,34 @@ class Followed:
 
     def follow(self) -> None:
         """Take over what was committed since the last time."""
+        self.follow_index()
+        if self._informed == self.sequence:
+            return
+        with self._base_lock:
+            with self.store.snapshot() as connection:
+                sequence, informing = _last(connection), _informing(connection)
+            if informing != self._informing or self._informed < 0:
+                self._inform()
+            self._informed = sequence
+
+    def follow_index(self) -> None:
+        """Take over what searches need: they do not wait until a base set that has grown is made."""
         if self.store.sequence == self.sequence:
             return
         with self._lock:
-            before = self.sequence
             with self.store.snapshot() as connection:
-                sequence, keys, vectors, gone, informing = _since(connection, before, self.dim)
+                sequence, keys, vectors, gone = _since(connection, self.sequence, self.dim)
             if len(keys):
                 self.index.add(keys, vectors)
             gone = [key for key in gone if key in self.index]
             if gone:
                 self.index.remove(np.array(gone, dtype=np.int64))
-            if informing != self._informing:
-                self._inform()
             self.sequence = sequence
         self._grow()
 
     def dismiss(self, key: int) -> None:
         """Let an item inform others no more, ahead of the commit that says so."""
-        with self._lock:
+        with self._base_lock:
             self._informing = [one for one in self._informing if one != key]
             self.life.inform([row.informer() for row in self._rows(self._informing)])
 
@@ -110,7 +119,7 @@ class Followed:
 
     def _built(self) -> tuple[Index, str, int]:
         with self.store.snapshot() as connection:
-            sequence, keys, vectors, _, _ = _since(connection, -1, self.dim)
+            sequence, keys, vectors, _ = _since(connection, -1, self.dim)
         return *made_index(keys, vectors), sequence
 
     def _grow(self) -> None:
@@ -128,22 +137,30 @@ class Followed:
             index, reason, sequence = self._built()
             with self._lock:
                 self.index, self._reason, self.sequence = index, reason, sequence
-                self.follow()
+                self.follow_index()
         finally:
             self._building = None
 
 
-def _since(
-    connection: sqlite3.Connection, sequence: int, dim: int
-) -> tuple[int, Keys, Floats, list[int], list[int]]:
+def _since(connection: sqlite3.Connection, sequence: int, dim: int) -> tuple[int, Keys, Floats, list[int]]:
     """What was committed after `sequence`: the number of the last commit, keys and vectors that are new or changed,
-    keys that are gone, and all keys that inform others."""
-    last = int(connection.execute("SELECT value FROM facts WHERE name = 'sequence'").fetchone()[0])
+    and keys that are gone."""
+    # Left to itself, SQLite reads the whole table in the order of its keys, however few rows are new.
+    hint = "INDEXED BY items_by_sequence" if sequence >= 0 else ""
     rows = connection.execute(
-        "SELECT key, vector FROM items WHERE sequence > ? ORDER BY key", (sequence,)
+        f"SELECT key, vector FROM items {hint} WHERE sequence > ? ORDER BY key", (sequence,)
     ).fetchall()
     keys = np.array([row[0] for row in rows], dtype=np.int64)
     gone = [row[0] for row in connection.execute("SELECT key FROM deleted WHERE sequence > ?", (sequence,))]
-    inform = "SELECT key FROM items WHERE since IS NOT NULL ORDER BY since, key"
-    informing = [row[0] for row in connection.execute(inform)]
-    return last, keys, stacked((row[1] for row in rows), dim), gone, informing
+    return _last(connection), keys, stacked((row[1] for row in rows), dim), gone
+
+
+def _last(connection: sqlite3.Connection) -> int:
+    """The number of the last commit."""
+    return int(connection.execute("SELECT value FROM facts WHERE name = 'sequence'").fetchone()[0])
+
+
+def _informing(connection: sqlite3.Connection) -> list[int]:
+    """Keys of all items that inform others."""
+    asked = "SELECT key FROM items WHERE since IS NOT NULL ORDER BY since, key"
+    return [row[0] for row in connection.execute(asked)]
