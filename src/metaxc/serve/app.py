@@ -97,7 +97,7 @@ def make_app(
 def body_of(model: type[Any]) -> Any:
     """The body of a request as a model that is made while the app is."""
 
-    def given(body: Any) -> Any:
+    async def given(body: Any) -> Any:  # not async, FastAPI would call it in another thread
         return body
 
     given.__annotations__["body"] = model

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 from fastapi import Request
@@ -116,8 +115,6 @@ class Service:
             return await self.lanes[lane].ask(asked, weight=weight, timeout=timeout, gone=gone)
         finally:
             gone.cancel()
-            with suppress(asyncio.CancelledError):
-                await gone
 
     def _read(self, jobs: Sequence[Job[Reading, Any]]) -> list[Any]:
         assert self._catalog is not None
