@@ -27,15 +27,21 @@ WORDS = [f"word{number}" for number in range(60)]
 
 
 class Hashed:
-    """Texts to embeddings by their words alone; any text has one."""
+    """Texts to embeddings by their words alone; any text has one.
+
+    Args:
+        dim: Length of an embedding.
+    """
 
     kind: ClassVar[str] = "hashed"
-    dim = DIM
-    fingerprint = "hashed words"
+
+    def __init__(self, dim: int = DIM):
+        self.dim = dim
+        self.fingerprint = f"hashed words, {dim}"
 
     def encode_items(self, texts: Sequence[str]) -> np.ndarray:
         """(n, dim) float32, unit rows."""
-        return unit_rows(np.stack([_vector(text) for text in texts]))
+        return unit_rows(np.stack([_vector(text, self.dim) for text in texts]))
 
     def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
         """(n, dim) float32, unit rows."""
@@ -46,12 +52,12 @@ class Hashed:
 
 
 @cache
-def _word(word: str) -> np.ndarray:
-    return np.random.default_rng(zlib.crc32(word.encode())).normal(size=DIM)
+def _word(word: str, dim: int) -> np.ndarray:
+    return np.random.default_rng(zlib.crc32(word.encode())).normal(size=dim)
 
 
-def _vector(text: str) -> np.ndarray:
-    return np.sum([_word(word) for word in text.split()], axis=0) + 1e-3
+def _vector(text: str, dim: int) -> np.ndarray:
+    return np.sum([_word(word, dim) for word in text.split()], axis=0) + 1e-3
 
 
 def dataset() -> Dataset:
@@ -70,11 +76,11 @@ def dataset() -> Dataset:
 
 
 @cache
-def model(neighbours: int = 3) -> Emmett:
+def model(neighbours: int = 3, dim: int = DIM) -> Emmett:
     """A model of the world; another K, another model."""
     torch.set_num_threads(1)
     config = IreneConfig(encoder="pretrained", neighbours=neighbours, folds=0)
-    return Irene(config, encoder=Hashed()).fit(dataset())
+    return Irene(config, encoder=Hashed(dim)).fit(dataset())
 
 
 def text_of(drawn: random.Random) -> str:
@@ -142,7 +148,7 @@ def content_of(catalog: Catalog) -> dict[str, list[Any]]:
         for item in items
         if item.clicks
     }
-    queries = Hashed().encode_queries([" ".join(WORDS[place : place + 3]) for place in range(0, 60, 12)])
+    queries = catalog.encode([" ".join(WORDS[place : place + 3]) for place in range(0, 60, 12)])
     keys, scores = catalog.index_search(queries, len(items) + 10)
     rows = catalog.store.rows("SELECT key, vector FROM items ORDER BY key")
     held = {key: np.frombuffer(vector, np.float32) for key, vector in rows}

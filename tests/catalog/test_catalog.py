@@ -318,3 +318,36 @@ def test_a_catalog_is_not_made_twice(catalog, folder, model):
     catalog.close()
     with pytest.raises(CatalogError, match="already there"):
         Catalog.create(folder, model)
+
+
+def test_following_a_write_does_not_read_what_was_there_before(catalog):
+    """In steps of SQLite's machine: a look at each item takes three and more."""
+    steps = []
+    catalog.store._reader.set_progress_handler(lambda: steps.append(1) and 0, 1)
+    catalog.add([NEW])
+    catalog.search(["t0"], 5)
+    catalog.store._reader.set_progress_handler(None, 1)
+    assert 0 < len(steps) < 2 * len(catalog)
+
+
+def test_a_search_does_not_wait_until_a_grown_base_is_made(catalog, monkeypatch):
+    catalog.add([NEW])
+    base, life = catalog.about().base, catalog._followed.life
+    entered, go_on, inform = threading.Event(), threading.Event(), life.inform
+
+    def slow(informers, anew):
+        entered.set()
+        assert go_on.wait(30)
+        inform(informers, anew)
+
+    monkeypatch.setattr(life, "inform", slow)
+    clicking = threading.Thread(target=catalog.clicks, args=([("new", f"t{place}") for place in range(3)],))
+    clicking.start()
+    assert entered.wait(30)
+    found = [hit.state for hit in catalog.search(["t0"], 300)[0] if hit.id == "new"]
+    waited = life.model is life.trained
+    go_on.set()
+    clicking.join()
+    assert found == ["observed"]
+    assert waited
+    assert catalog.about().base == base + 1

@@ -265,8 +265,13 @@ def test_a_full_lane_is_429_and_what_was_taken_is_answered(catalog, monkeypatch)
             taken += [pool.submit(add, http, f"w{place}", "grey cat") for place in range(2)]
             assert waiting.wait(30)
             refused = add(http, "late", "grey cat")
+            unread = [http.post("/v1/items", content=b"no JSON"), http.delete("/v1/items/unknown")]
+            search = http.post("/v1/search", json={"queries": ["grey cat"]})
+            unknown = http.get("/v1/items/unknown")
             go_on.set()
         assert refused.status_code == 429
+        assert [one.status_code for one in unread] == [429, 429]  # before anything of them is looked at
+        assert (search.status_code, unknown.status_code) == (200, 404)  # other lanes have room
         assert refused.headers["retry-after"] == "1"
         assert refused.json()["expected"] == "at most 2"
         assert [one.result().status_code for one in taken] == [200] * 3

@@ -23,6 +23,7 @@ Keys = NDArray[np.int64]
 log = logging.getLogger(__name__)
 
 INFORMING = "SELECT key FROM items WHERE since IS NOT NULL ORDER BY since, key"
+INFORMING_ANEW = "SELECT key FROM items INDEXED BY items_by_sequence WHERE sequence > ? AND since IS NOT NULL"
 CHANGED = "SELECT key, vector FROM items INDEXED BY items_by_sequence WHERE sequence > ?"
 """Named, for the planner would rather read the whole table in order of its keys."""
 
@@ -43,9 +44,9 @@ class Followed:
         self.life = Life(model, observe_after)
         self.index, self._reason, self.sequence = self._ready()
         self._informing: list[int] = []
-        self._lock = threading.RLock()
+        self._informed = -1
+        self._lock, self._base_lock = threading.RLock(), threading.RLock()
         self._building: threading.Thread | None = None
-        self._inform([row[0] for row in store.rows(INFORMING)])
         self.follow()
 
     @property
@@ -56,24 +57,35 @@ class Followed:
 
     def follow(self) -> None:
         """Take over what was committed since the last time."""
+        self.follow_index()
+        if self._informed >= self.sequence:
+            return
+        with self._base_lock:
+            with self.store.snapshot() as connection:
+                sequence = _last(connection)
+                keys = [row[0] for row in connection.execute(INFORMING)]
+                changed = {row[0] for row in connection.execute(INFORMING_ANEW, (self._informed,))}
+            self._inform(keys, changed)
+            self._informed = sequence
+
+    def follow_index(self) -> None:
+        """Take over what searches need: they do not wait until a base set that has grown is made."""
         if self.store.sequence == self.sequence:
             return
         with self._lock:
-            before = self.sequence
             with self.store.snapshot() as connection:
-                sequence, keys, vectors, gone, informing = _since(connection, before, self.dim)
+                sequence, keys, vectors, gone = _since(connection, self.sequence, self.dim)
             if len(keys):
                 self.index.add(keys, vectors)
             gone = [key for key in gone if key in self.index]
             if gone:
                 self.index.remove(np.array(gone, dtype=np.int64))
-            self._inform(informing, set(keys.tolist()))
             self.sequence = sequence
         self._grow()
 
     def dismiss(self, key: int) -> None:
         """Let an item inform others no more, ahead of the commit that says so."""
-        with self._lock:
+        with self._base_lock:
             self._inform([one for one in self._informing if one != key])
 
     def close(self, save: bool) -> None:
@@ -122,7 +134,7 @@ class Followed:
 
     def _built(self) -> tuple[Index, str, int]:
         with self.store.apart() as connection:
-            sequence, keys, vectors, _, _ = _since(connection, -1, self.dim)
+            sequence, keys, vectors, _ = _since(connection, -1, self.dim)
         return *made_index(keys, vectors), sequence
 
     def _grow(self) -> None:
@@ -140,19 +152,20 @@ class Followed:
             index, reason, sequence = self._built()
             with self._lock:
                 self.index, self._reason, self.sequence = index, reason, sequence
-                self.follow()
+                self.follow_index()
         finally:
             self._building = None
 
 
-def _since(
-    connection: sqlite3.Connection, sequence: int, dim: int
-) -> tuple[int, Keys, Floats, list[int], list[int]]:
-    """What was committed after `sequence`: the number of the last commit, keys and vectors that are new or changed,
-    keys that are gone, and all keys that inform others."""
-    last = int(connection.execute("SELECT value FROM facts WHERE name = 'sequence'").fetchone()[0])
+def _since(connection: sqlite3.Connection, sequence: int, dim: int) -> tuple[int, Keys, Floats, list[int]]:
+    """What was committed after `sequence`: the number of the last commit, keys and vectors that are new or changed, and
+    keys that are gone."""
     rows = sorted(connection.execute(CHANGED, (sequence,)).fetchall())
     keys = np.array([row[0] for row in rows], dtype=np.int64)
     gone = [row[0] for row in connection.execute("SELECT key FROM deleted WHERE sequence > ?", (sequence,))]
-    informing = [row[0] for row in connection.execute(INFORMING)]
-    return last, keys, stacked((row[1] for row in rows), dim), gone, informing
+    return _last(connection), keys, stacked((row[1] for row in rows), dim), gone
+
+
+def _last(connection: sqlite3.Connection) -> int:
+    """The number of the last commit."""
+    return int(connection.execute("SELECT value FROM facts WHERE name = 'sequence'").fetchone()[0])

@@ -68,7 +68,7 @@ class Reader:
         self.close()
 
     def __len__(self) -> int:
-        self._follow()
+        self._follow(base=False)
         return len(self._followed.index)
 
     def __contains__(self, name: object) -> bool:
@@ -117,7 +117,7 @@ class Reader:
         vectors = queries if isinstance(queries, np.ndarray) else self.encode(queries)
         found: list[list[Found]] = []
         for _ in range(ATTEMPTS):
-            self._follow()
+            self._follow(base=False)
             keys, scores = self._followed.index.search(vectors, k, self._lookups.allowed(tags, states))
             found = self._lookups.found(keys, scores)
             if sum(map(len, found)) == int((keys >= 0).sum()):
@@ -216,9 +216,18 @@ class Reader:
 
         return export(self.store, Path(folder), format)
 
-    def _follow(self) -> None:
+    @property
+    def sequence(self) -> int:
+        """The number of the last commit that a search sees."""
+        self._follow(base=False)
+        return self._followed.sequence
+
+    def _follow(self, base: bool = True) -> None:
         if self._closed:
             raise CatalogError("The catalog is closed", fix="open it again")
         if self.read_only and self.folder.current() != self.store.folder:
             raise CatalogError("The catalog was moved to another model or restored", fix="open it again")
-        self._followed.follow()
+        if base:
+            self._followed.follow()
+        else:
+            self._followed.follow_index()

@@ -88,7 +88,7 @@ def make_app(
     app.include_router(_searches(service, settings))
     _page(app)
     app.add_middleware(Body, settings=settings)
-    app.add_middleware(Gate, settings=settings, state=lambda: service.state)
+    app.add_middleware(Gate, settings=settings, state=lambda: service.state, room=service.check_room)
     app.add_middleware(Shell, metrics=service.metrics)
     if settings.guarded:
         _tell_of_tokens(app)
@@ -98,7 +98,7 @@ def make_app(
 def body_of(model: type[Any]) -> Any:
     """The body of a request as a model that is made while the app is."""
 
-    def given(body: Any) -> Any:
+    async def given(body: Any) -> Any:  # not async, FastAPI would call it in another thread
         return body
 
     given.__annotations__["body"] = model

@@ -87,18 +87,27 @@ class Lane(Generic[Asked, Answer]):
         with self._changed:
             if self._closing:
                 raise NotReadyError("The service is closing", fix="ask again when it is back")
-            if len(self._waiting) >= self.most_waiting:
-                self._waiting = deque(other for other in self._waiting if not other.answer.cancelled())
-            if len(self._waiting) >= self.most_waiting:
-                raise BusyError(
-                    "Too many requests wait",
-                    got=f"{len(self._waiting)} waiting to {self.name}",
-                    expected=f"at most {self.most_waiting}",
-                    fix="ask again after Retry-After seconds, or less often",
-                )
+            self._check_room()
             self._waiting.append(job)
             self._changed.notify()
         return job
+
+    def check_room(self) -> None:
+        """`BusyError` when the queue is full: to refuse a request before it is read."""
+        if len(self._waiting) >= self.most_waiting:
+            with self._changed:
+                self._check_room()
+
+    def _check_room(self) -> None:
+        if len(self._waiting) >= self.most_waiting:
+            self._waiting = deque(other for other in self._waiting if not other.answer.cancelled())
+        if len(self._waiting) >= self.most_waiting:
+            raise BusyError(
+                "Too many requests wait",
+                got=f"{len(self._waiting)} waiting to {self.name}",
+                expected=f"at most {self.most_waiting}",
+                fix="ask again after Retry-After seconds, or less often",
+            )
 
     async def ask(
         self, asked: Asked, *, weight: int = 1, timeout: float, gone: asyncio.Task[None] | None = None

@@ -92,10 +92,18 @@ class Gate:
         app: What is guarded.
         settings: Tokens, names and bounds.
         state: "opening", "ready" or "closing".
+        room: Raises `BusyError` where a request of that method and path would find its queue full. Under overload most
+            requests are refused, and what a refusal costs is missing where the answers are made.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, state: Callable[[], str]):
-        self.app, self.settings, self.state = app, settings, state
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServeSettings,
+        state: Callable[[], str],
+        room: Callable[[str, str], None] = lambda method, path: None,
+    ):
+        self.app, self.settings, self.state, self.room = app, settings, state, room
         self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,6 +141,7 @@ class Gate:
             )
         if path.startswith("/v1/") and self.state() != "ready":
             raise NotReadyError(f"The service is {self.state()}", fix="ask again when /readyz answers 200")
+        self.room(method, path)
 
     def _check_token(self, method: str, path: str, header: str) -> None:
         kind, _, token = header.partition(" ")

@@ -108,10 +108,10 @@ class Searching:
         """Search once more, by the index and exactly; a write in between would make the two incomparable."""
         try:
             for job in jobs:
-                before = self._catalog.about().sequence
+                before = self._catalog.sequence
                 found, _ = self._catalog.index_search(job.asked, RECALL_AT)
                 exact, _ = self._catalog.exact_search(job.asked, RECALL_AT)
-                if self._catalog.about().sequence == before:
+                if self._catalog.sequence == before:
                     self._metrics.recall.sampled(shares(found, exact))
         except Exception:  # nobody waits for a sample: the log is told
             log.exception("A search could not be repeated exactly")

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 from fastapi import Request
@@ -15,6 +14,7 @@ from metaxc.catalog import Catalog
 from metaxc.catalog.records import About
 from metaxc.serve.batching import Job, Lane
 from metaxc.serve.errors import NotReadyError
+from metaxc.serve.gate import only_reads
 from metaxc.serve.metrics import Metrics
 from metaxc.serve.searching import Answered, Search, Searching
 from metaxc.serve.settings import ServeSettings
@@ -86,6 +86,12 @@ class Service:
         self.state = "ready"
         self._opened()
 
+    def check_room(self, method: str, path: str) -> None:
+        """`BusyError` where a request would find its lane full: refused now, its body need not be read."""
+        if path.startswith("/v1/") and self.lanes:
+            reads = only_reads(method, path)
+            self.lanes["search" if path == "/v1/search" else "read" if reads else "write"].check_room()
+
     async def search(self, request: Request, asked: Search) -> Answered:
         """The hits of each query."""
         answered: Answered = await self._ask("search", request, asked, len(asked.queries))
@@ -109,8 +115,6 @@ class Service:
             return await self.lanes[lane].ask(asked, weight=weight, timeout=timeout, gone=gone)
         finally:
             gone.cancel()
-            with suppress(asyncio.CancelledError):
-                await gone
 
     def _read(self, jobs: Sequence[Job[Reading, Any]]) -> list[Any]:
         assert self._catalog is not None
