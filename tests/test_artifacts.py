@@ -1,8 +1,11 @@
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from metaxc import artifacts
 from metaxc.artifacts import (
     Stages,
     load_arrays,
@@ -124,3 +127,27 @@ class TestStages:
 def test_a_disk_that_does_not_take_arrays_is_an_os_error(tmp_path):
     with pytest.raises(OSError, match="arrays"):
         save_arrays(tmp_path / "no such folder" / "arrays.safetensors", {"a": np.zeros(3)})
+
+
+def test_a_folder_that_is_replaced_is_there_all_the_time(tmp_path, monkeypatch):
+    """Its name is exchanged in one step: at no rename is it missing."""
+    place = tmp_path / "folder"
+    with whole_folder(place) as new:
+        (new / "file").write_text("old")
+    if not sys.platform.startswith("linux"):
+        pytest.skip("names are exchanged in one step on Linux")
+    monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("two steps"))
+    with whole_folder(place) as new:
+        (new / "file").write_text("new")
+        assert (place / "file").read_text() == "old"
+    assert (place / "file").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_where_names_cannot_be_exchanged_a_folder_is_replaced_in_two_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(artifacts, "_exchanged", lambda one, other: False)
+    for content in ("old", "new"):
+        with whole_folder(tmp_path / "folder") as new:
+            (new / "file").write_text(content)
+    assert (tmp_path / "folder" / "file").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

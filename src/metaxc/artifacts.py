@@ -1,13 +1,14 @@
 """Files that are whole or absent: atomic folders, manifests of checksums, tensors, stages that resume.
 
-Nothing here pickles. A folder is written under a temporary name, synced, and renamed into place, so a kill
-leaves either the old folder or the new one. A manifest holds the SHA-256 of each file; `verify_folder`
+Nothing here pickles. A folder is written under a temporary name, synced, and exchanged with what stands in its place,
+so a kill leaves either the old folder or the new one. A manifest holds the SHA-256 of each file; `verify_folder`
 checks all of them *before* anything is parsed, because neither JSON, safetensors nor a vector index notices
 a flipped byte by itself.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
@@ -102,14 +103,35 @@ def whole_folder(path: Path) -> Iterator[Path]:
             if file.is_file():
                 sync(file)
         sync(temporary)
-        old = path.with_name(f".{path.name}.{os.getpid()}.old")
-        if path.exists():
-            path.rename(old)
-        temporary.rename(path)
-        sync(path.parent)
-        shutil.rmtree(old, ignore_errors=True)
+        _put_in_place(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _put_in_place(new: Path, path: Path) -> None:
+    """Give a folder its name; what had the name may be left under that of `new`.
+
+    Two names are exchanged at once where the system can do that. Elsewhere a kill between two renames leaves the old
+    folder under its name with `.old` behind.
+    """
+    if not path.exists():
+        new.rename(path)
+    elif not _exchanged(new, path):
+        old = path.with_name(f".{path.name}.{os.getpid()}.old")
+        path.rename(old)
+        new.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
+    sync(path.parent)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False where the system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
 
 
 def sync(path: Path) -> None:
