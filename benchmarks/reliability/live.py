@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -28,7 +30,7 @@ import numpy as np
 from world import model, text_of
 
 from metaxc.catalog import Catalog
-from metaxc.cli.serve import opened, run
+from metaxc.cli.serve import half_of_the_cores, opened, run
 from metaxc.cli.shared import set_threads
 from metaxc.data import read_folder
 from metaxc.serve.settings import ServeSettings
@@ -51,7 +53,8 @@ class Server:
         command = [sys.executable, str(Path(__file__)), "--catalog", str(folder), "--queue", str(queue)]
         command += ["--model", str(model)] if model else []
         command += ["--data", str(data)] if data else []
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
         assert self.process.stdout is not None
         told = self.process.stdout.readline()
         if not told.startswith("ready: "):
@@ -251,6 +254,12 @@ def quantiles(seconds: Sequence[float]) -> dict[str, float]:
     }
 
 
+def end_with_parent() -> None:
+    """A parent that was killed closes our input."""
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def main() -> None:
     """Serve until told to stop."""
     parser = argparse.ArgumentParser(
@@ -262,11 +271,12 @@ def main() -> None:
     parser.add_argument("--queue", type=int, default=256)
     parser.add_argument("--threads", type=int, default=0)
     options = parser.parse_args()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     settings = ServeSettings(port=0, most_queue=options.queue)
     if options.model is None:
         run(lambda: Catalog.create(options.catalog, model()), settings)
         return
-    set_threads(options.threads)
+    set_threads(options.threads or half_of_the_cores())
     run(lambda: opened(options.catalog, options.model, options.data, False, None, None), settings)
 
 

@@ -233,7 +233,7 @@ def run(
         code = server.stop()
     if code:
         found["problems"].append(f"the service ended with {code}")
-    return {**found, "queue": queue, "seconds": round(time.perf_counter() - started, 1)}
+    return {**found, "queue": queue, "exit code": code, "seconds": round(time.perf_counter() - started, 1)}
 
 
 def main() -> None:

@@ -59,9 +59,10 @@ class Seen:
         adds: Seconds of adds.
         clicks: Seconds of clicks.
         added: Texts of acknowledged items by id.
+        lost: Of these, who is not there in the end.
         streaming: Seconds that items streamed in.
         shown: Seconds from an acknowledged add to the answer of the next search.
-        problems: What does not hold.
+        unseen: First steps that the next search does not show.
     """
 
     statuses: Counter[int] = field(default_factory=Counter)
@@ -70,9 +71,10 @@ class Seen:
     adds: list[float] = field(default_factory=list)
     clicks: list[float] = field(default_factory=list)
     added: dict[str, str] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
     streaming: float = 0.0
     shown: list[float] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
 
     async def counted(self, asking: Awaitable[Reply], times: list[float]) -> Reply:
         """One answer more."""
@@ -159,16 +161,16 @@ async def first_steps(wires: Wires, language: Language, seen: Seen, name: str) -
     seen.shown.append(time.perf_counter() - acknowledged)
     seen.added[name] = text
     if [found for found, _ in before] != [name]:
-        seen.problems.append(f"{name} is not in the search after its add: {before}")
+        seen.unseen.append(f"{name} is not in the search after its add: {before}")
         return
     old = (await ask(wires.explain(name)))["explanation"]["neighbours"]
     await ask(wires.click(name, query))
     after = await score()
     new = (await ask(wires.explain(name)))["explanation"]["neighbours"]
     if old == new:
-        seen.problems.append(f"{name} has the same neighbours after its first click ({query!r} on {text!r})")
+        seen.unseen.append(f"{name} has the same neighbours after its first click ({query!r} on {text!r})")
     if before == after:
-        seen.problems.append(f"{name} has the same score after its first click ({query!r} on {text!r})")
+        seen.unseen.append(f"{name} has the same score after its first click ({query!r} on {text!r})")
 
 
 async def streamed(server: Server, rounds: int, seconds: float, rate: float, data: Path | None) -> Seen:
@@ -183,9 +185,7 @@ async def streamed(server: Server, rounds: int, seconds: float, rate: float, dat
             for number in range(PROBES):
                 await first_steps(wires, language, seen, f"probe-{turn}-{number}")
     there = await wires.everything()
-    lost = [name for name, text in seen.added.items() if there.get(name) != text]
-    if lost:
-        seen.problems.append(f"acknowledged adds are lost: {lost[:3]} and {len(lost)} in all")
+    seen.lost = [name for name, text in seen.added.items() if there.get(name) != text]
     wires.close()
     return seen
 
@@ -195,7 +195,9 @@ def told(seen: Seen, rate: float) -> dict[str, Any]:
     alone, under = quantiles(seen.alone), quantiles(seen.streamed)
     ratio = under["p99"] / alone["p99"]
     achieved = len(seen.adds) / seen.streaming
-    problems = list(seen.problems)
+    problems = list(seen.unseen)
+    if seen.lost:
+        problems.append(f"{len(seen.lost)} acknowledged adds are lost: {seen.lost[:3]}")
     if set(seen.statuses) != {200}:
         problems.append(f"answered with other than 200: {dict(seen.statuses)}")
     if achieved < LEAST_RATE * rate:
@@ -212,6 +214,9 @@ def told(seen: Seen, rate: float) -> dict[str, Any]:
         "clicks, ms": quantiles(seen.clicks),
         "from add to found, ms": quantiles(seen.shown),
         "first steps looked at": len(seen.shown),
+        "first steps that were not seen": seen.unseen,
+        "acknowledged adds": len(seen.added),
+        "of these lost": len(seen.lost),
         "statuses": {str(status): count for status, count in sorted(seen.statuses.items())},
         "problems": problems,
     }
@@ -231,7 +236,7 @@ def run(
     if code:
         found["problems"].append(f"the service ended with {code}")
     about = {"model": str(model.name) if model else "small world", "rounds": rounds, "turn, s": seconds}
-    return {**about, **found, "seconds": round(time.perf_counter() - started, 1)}
+    return {**about, **found, "exit code": code, "seconds": round(time.perf_counter() - started, 1)}
 
 
 def main() -> None:

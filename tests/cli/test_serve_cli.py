@@ -11,7 +11,7 @@ from commands import run
 
 from metaxc.catalog import NewItem
 from metaxc.cli.catalog import known_queries
-from metaxc.cli.serve import listen
+from metaxc.cli.serve import half_of_the_cores, listen
 from metaxc.data import split, write_folder
 from metaxc.irene import Irene, IreneConfig
 from metaxc.serve.client import Client
@@ -84,3 +84,9 @@ def test_known_queries_are_drawn_the_same_way_each_time(data):
 def test_answers_are_not_held_back_for_an_acknowledgement():
     with listen("127.0.0.1", 0) as listening:
         assert listening.proto == socket.IPPROTO_TCP  # asyncio turns Nagle's delay off for these alone
+
+
+def test_searches_and_writes_share_the_cores(monkeypatch):
+    for cores, threads in ((1, 1), (2, 1), (3, 1), (8, 4)):
+        monkeypatch.setattr("os.sched_getaffinity", lambda process, cores=cores: set(range(cores)))
+        assert half_of_the_cores() == threads

@@ -8,7 +8,7 @@ import pytest
 from index_worlds import brute_force, catalog_vectors, recall
 
 from metaxc.index import ScanIndex, scan
-from metaxc.index.codes import Codes, Wear
+from metaxc.index.codes import FEW, Codes, Wear
 from metaxc.index.ranking import ranked
 
 DIM = 24
@@ -220,3 +220,16 @@ def test_a_rebuild_that_fails_leaves_the_index_as_it_was(small_scan, monkeypatch
     index.add(np.arange(200), vectors)
     index.wait()
     assert len(index._codes) == 200
+
+
+def test_few_vectors_are_coded_on_one_thread_as_many_are_on_all():
+    vectors = np.random.default_rng(0).normal(size=(FEW + 1, 64)).astype(np.float32)
+    codes, before = Codes.trained(vectors, vectors), faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(2)
+    try:
+        many, few = codes.encoded(vectors), codes.encoded(vectors[:FEW])
+        assert faiss.omp_get_max_threads() == 2
+    finally:
+        faiss.omp_set_num_threads(before)
+    np.testing.assert_array_equal(few.codes, many.codes[:FEW])
+    np.testing.assert_allclose(few.errors, many.errors[:FEW], rtol=1e-5)

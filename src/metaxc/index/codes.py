@@ -18,6 +18,8 @@ into their slots one by one, 3 µs each, and nothing but the packer knows how th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,6 +43,11 @@ WORN = 1.5
 
 JUDGED_FROM = 512
 """Vectors that must have been added before the codes are judged by them."""
+
+FEW = 64
+"""Vectors that are coded on the calling thread alone: to wait for other threads takes longer than the work where the
+cores are busy. 16 and 64 vectors on two busy cores, 90th percentile: 3.0 and 20 ms with two threads, 0.13 and 4.9 with
+one."""
 
 MOST_ODD = 400
 """Codes are worn, too, when more vectors than this are odd: a whole shortlist of its own."""
@@ -128,8 +135,9 @@ class Codes:
     def encoded(self, vectors: Floats) -> Encoded:
         """Codes of vectors (n, dim), to be `put`; needs no lock."""
         even = _even(vectors)
-        codes = np.asarray(self._index.sa_encode(even))
-        wrong = even - np.asarray(self._index.sa_decode(codes))
+        with self._on_one_thread() if len(even) <= FEW else nullcontext():
+            codes = np.asarray(self._index.sa_encode(even))
+            wrong = even - np.asarray(self._index.sa_decode(codes))
         return Encoded(codes, np.vecdot(wrong, wrong), np.vecdot(even, even))
 
     def noted(self, encoded: Encoded) -> None:
@@ -206,6 +214,15 @@ class Codes:
             if odd.any() or self.is_odd[slots].any():
                 self.is_odd[slots] = odd
                 self._find_odd()
+
+    @contextmanager
+    def _on_one_thread(self) -> Iterator[None]:
+        threads = self._faiss.omp_get_max_threads()
+        self._faiss.omp_set_num_threads(1)  # of the calling thread only
+        try:
+            yield
+        finally:
+            self._faiss.omp_set_num_threads(threads)
 
     def _find_odd(self) -> None:
         self.odd = np.flatnonzero(self.is_odd[: len(self)])
