@@ -31,7 +31,7 @@ from world import model, text_of
 
 from metaxc.catalog import Catalog
 from metaxc.cli.serve import half_of_the_cores, opened, run
-from metaxc.cli.shared import set_threads
+from metaxc.cli.shared import THREADS, set_threads
 from metaxc.data import read_folder
 from metaxc.serve.settings import ServeSettings
 
@@ -54,7 +54,10 @@ class Server:
         command += ["--model", str(model)] if model else []
         command += ["--data", str(data)] if data else []
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        threads = dict.fromkeys(THREADS, str(half_of_the_cores()))  # as `metaxc serve` sets them
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, text=True, env={**threads, **os.environ}
+        )
         assert self.process.stdout is not None
         told = self.process.stdout.readline()
         if not told.startswith("ready: "):

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from commands import run
 
 from metaxc import Emmett
@@ -225,3 +226,14 @@ def test_help_teaches():
         assert result.exit_code == 0
         assert "Usage" in result.stdout
     assert "metaxc 0" in run("--version").stdout
+
+
+def test_threads_are_set_for_every_library_and_a_users_own_setting_stays(monkeypatch):
+    from metaxc.cli.shared import set_threads
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    set_threads(3)
+    assert [os.environ[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")] == ["3", "7"]
+    assert torch.get_num_threads() == 3

@@ -73,11 +73,18 @@ def print_table(
     Console(width=None if sys.stdout.isatty() else 110).print(table)
 
 
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""What numeric libraries read when they are loaded, each for threads of its own; what a user has set stays."""
+
+
 def set_threads(threads: int) -> None:
-    """Set the threads of all numeric work."""
+    """Set the threads of all numeric work; called before any of it is imported."""
+    count = threads or len(os.sched_getaffinity(0))
+    for name in THREADS:
+        os.environ.setdefault(name, str(count))
     import torch
 
-    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    torch.set_num_threads(count)
 
 
 def load_model(folder: Path, base: str | None, cache: Path | None) -> Emmett:
