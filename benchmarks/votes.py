@@ -33,7 +33,7 @@ from metaxc.errors import DataError
 from metaxc.generators import Combine, gather
 from metaxc.index.topk import top_k
 from metaxc.selectors import NearestSelector, Voters, max_votes
-from metaxc.selectors.revealed import FewClicks, gram
+from metaxc.selectors.revealed import FewClicks, gram, inverted
 from metaxc.tuning import CombineChoice, Judges, Quality, Trial
 
 REVEALED = ((1, 1.0), (2, 1.0), (5, 1.0), (5, 0.5))  # queries per item at most, of a share of the items
@@ -59,7 +59,7 @@ class Case:
     Args:
         trial: Everything fitted without them.
         queries: (queries, dim) all training queries.
-        grams: By kind, (dim, dim).
+        grams: By kind, (dim, dim), inverted.
         hidden: Per pseudo-novel item, rows of the queries that clicked it and do not judge, in random order.
     """
 
@@ -148,7 +148,7 @@ def cases(folder: Path, kept: Path, folds: int, base: Pretrained | None = None) 
         random = np.random.default_rng(number)
         hidden = [random.permutation(shown[of]) for of in np.split(columns.indices, columns.indptr[1:-1])]
         grams = (gram(items[seen]), gram(queries[rows]), np.eye(queries.shape[1], dtype=np.float32))
-        yield Case(trial, queries, dict(zip(GRAMS, grams, strict=True)), hidden)
+        yield Case(trial, queries, dict(zip(GRAMS, map(inverted, grams), strict=True)), hidden)
 
 
 def compare(folder: Path, kept: Path, folds: int) -> dict[str, Any]:

@@ -35,6 +35,9 @@ from metaxc.cli.shared import THREADS, set_threads
 from metaxc.data import read_folder
 from metaxc.serve.settings import ServeSettings
 
+IDLE = 3.0
+"""Seconds after which a connection is not used again: the service closes it after five."""
+
 PATIENCE = 120.0
 """Seconds to wait for the service to open, and for one answer."""
 
@@ -115,7 +118,7 @@ class Wire(asyncio.Protocol):
     """One connection, one request at a time."""
 
     def __init__(self) -> None:
-        self.open = False
+        self.open, self.used = False, time.perf_counter()
         self._buffer = bytearray()
         self._answer: asyncio.Future[tuple[int, bytes, bytes]] | None = None
 
@@ -144,7 +147,9 @@ class Wire(asyncio.Protocol):
         """Status, headers and body."""
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
-        return await asyncio.wait_for(self._answer, PATIENCE)
+        answer = await asyncio.wait_for(self._answer, PATIENCE)
+        self.used = time.perf_counter()
+        return answer
 
     def close(self) -> None:
         """Let go."""
@@ -174,8 +179,8 @@ class Wires:
             f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
         )
         async with self._room:
-            while self._free and not self._free[-1].open:
-                self._free.pop()
+            while self._free and not (self._free[-1].open and self._free[-1].used > started - IDLE):
+                self._free.pop().close()
             wire = self._free.pop() if self._free else await self._connect()
             status, headers, answer = await wire.ask(head.encode() + content)
             if wire.open:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from metaxc.classifiers.base import scaled_to_unit
 from metaxc.errors import DataError
 from metaxc.selectors import NearestSelector, Voters, max_votes
-from metaxc.selectors.revealed import FewClicks, gram
+from metaxc.selectors.revealed import FewClicks, gram, inverted
 from metaxc.selectors.voting import OWN_TEXT, on_scale
 
 GROUPS, SIZE, DIM = 6, 4, 24
@@ -157,7 +157,7 @@ class TestFewClicks:
         items = scaled_to_unit(2 * shared + 0.1 * random.normal(size=(500, 4)))
         query = scaled_to_unit(np.array([[2.0, 0.3, 0, 0]]))
         few = FewClicks(query, np.array([1]), ["q"], 2)
-        made = few.classifiers(gram(items))
+        made = few.classifiers(inverted(gram(items)))
         exact = np.linalg.solve(gram(items).astype(np.float64), query[0])
         np.testing.assert_allclose(made.weights[1], exact / np.linalg.norm(exact), atol=1e-5)
         assert abs(made.weights[1] @ shared) < 0.3 < 0.9 < query[0] @ shared

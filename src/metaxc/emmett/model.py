@@ -44,7 +44,7 @@ from metaxc.generators import TorchGenerator, gather
 from metaxc.index.topk import top_k
 from metaxc.memory import QueryMemory
 from metaxc.selectors import ClusterSelector, NearestSelector, Selector, Voters
-from metaxc.selectors.revealed import FewClicks, Revealed, gram
+from metaxc.selectors.revealed import Doubles, FewClicks, Revealed, gram, inverted
 from metaxc.selectors.voting import OWN_TEXT
 
 Floats = NDArray[np.float32]
@@ -226,8 +226,8 @@ class Emmett:
         return Voters(self.selector.embeddings, self.informing)
 
     @cached_property
-    def _gram(self) -> Floats:
-        return gram(self.embeddings)
+    def _inverse(self) -> Doubles:
+        return inverted(gram(self.embeddings))
 
     def few_clicks(self, revealed: Revealed | None, items: int) -> FewClicks | None:
         """The first clicked queries of n items; None where there are none."""
@@ -243,7 +243,7 @@ class Emmett:
 
     def fitted(self, few: FewClicks) -> Classifiers:
         """Classifiers of items by their clicks, without a change to any other."""
-        return few.classifiers(self._gram)
+        return few.classifiers(self._inverse)
 
     def encode_queries(self, queries: Sequence[str] | Floats) -> Floats:
         """(n, dim) float32: queries as `search` scores them, with what they borrow from the memory."""
@@ -353,7 +353,7 @@ class Emmett:
             memory=self.memory,
         )
         made._base, made.informing, made.voters = base, base.informing, base.voters
-        made._gram = self._gram  # first clicks count as they did
+        made._inverse = self._inverse  # first clicks count as they did
         return made
 
     def _first_base(self) -> Base:
