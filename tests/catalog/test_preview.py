@@ -69,3 +69,18 @@ def test_without_known_queries_there_is_still_a_preview(folder, model):
         preview = catalog.preview("i4")
         assert (preview.pool, preview.reached) == (0, ())
         assert preview.explanation.neighbours
+
+
+def test_known_queries_follow_the_catalog_beside_the_previews(catalog, monkeypatch):
+    """What the pool was made of stays until it is made anew, which no preview waits for."""
+    catalog.warm()
+    first = catalog._previewer.pool()
+    catalog.add([NewItem("new", "i4")])
+    assert catalog._previewer.pool() is first
+    monkeypatch.setattr("metaxc.catalog.preview.STALE", 0.0)
+    assert catalog._previewer.pool() is first
+    catalog._previewer.close()
+    second = catalog._previewer.pool()
+    assert second.sequence == catalog.sequence
+    assert (second.meta_best >= first.meta_best).all()
+    assert (second.meta_best > first.meta_best).any()

@@ -69,6 +69,7 @@ class Previewer:
         self.store, self.followed = store, followed
         self._lock = threading.Lock()
         self._pool: Pool | None = None
+        self._making: threading.Thread | None = None
 
     def preview(self, text: str, without: frozenset[str], revealed: Sequence[str]) -> Preview:
         """As `Catalog.preview`."""
@@ -105,13 +106,26 @@ class Previewer:
         )
 
     def pool(self) -> Pool:
-        """The known queries, made anew when the catalog has changed a while ago."""
+        """The known queries. Made at the first call; where the catalog has changed a while ago they are made anew
+        beside, and the next call has them."""
         with self._lock:
             known, sequence = self._pool, self.followed.sequence
-            if known is not None and (known.sequence == sequence or time.monotonic() - known.at < STALE):
-                return known
-            self._pool = self._made(sequence)
-            return self._pool
+            if known is None:
+                known = self._pool = self._made(sequence)
+            stale = known.sequence != sequence and time.monotonic() - known.at >= STALE
+            if stale and (self._making is None or not self._making.is_alive()):
+                self._making = threading.Thread(target=self._make_anew, name="metaxc-preview", daemon=True)
+                self._making.start()
+            return known
+
+    def close(self) -> None:
+        """Wait until nothing is made any more."""
+        making = self._making
+        if making is not None:
+            making.join()
+
+    def _make_anew(self) -> None:
+        self._pool = self._made(self.followed.sequence)
 
     def _made(self, sequence: int) -> Pool:
         model, dim = self.followed.life.trained, self.followed.dim

@@ -85,6 +85,7 @@ class Reader:
             if self._closed:
                 return
             self._closed = True
+            self._previewer.close()
             self._followed.close(save=not self.read_only)
             self.store.close()
             if self._lock is not None:
@@ -179,6 +180,10 @@ class Reader:
         return self._previewer.preview(
             checked_text(text), frozenset(without), [checked_query(query) for query in revealed]
         )
+
+    def warm(self) -> None:
+        """Make what the first preview would have to wait for."""
+        self._previewer.pool()
 
     def represent(self, texts: Sequence[str]) -> Floats:
         """(n, dim) float32: the meta-classifiers of new items, which nothing is written of."""

@@ -75,9 +75,12 @@ def opened(
     trained = load_model(model, base, cache)
     if place.exists() or read_only:
         say(f"opening the catalog {place}")
-        return Catalog.open(place, trained, read_only=read_only)
-    say(f"making the catalog {place}")
-    return Catalog.create(place, trained, queries=known_queries(data))
+        made = Catalog.open(place, trained, read_only=read_only)
+    else:
+        say(f"making the catalog {place}")
+        made = Catalog.create(place, trained, queries=known_queries(data))
+    made.warm()
+    return made
 
 
 def run(source: Any, settings: ServeSettings) -> None:
