@@ -45,7 +45,9 @@ WARM = 2.0
 """Seconds before anything counts."""
 
 PROBES = 4
-"""Items whose first steps are looked at, per turn."""
+"""Items whose first steps are looked at, per turn; fewer where it takes longer than PROBING seconds."""
+
+PROBING = 8.0
 
 
 @dataclass
@@ -182,8 +184,10 @@ async def streamed(server: Server, rounds: int, seconds: float, rate: float, dat
         await searches(wires, language, seen, seen.alone, seconds)
         async with stream:
             await searches(wires, language, seen, seen.streamed, seconds)
-            for number in range(PROBES):
+            until, number = time.perf_counter() + PROBING, 0
+            while number < PROBES and time.perf_counter() < until:
                 await first_steps(wires, language, seen, f"probe-{turn}-{number}")
+                number += 1
     there = await wires.everything()
     seen.lost = [name for name, text in seen.added.items() if there.get(name) != text]
     wires.close()

