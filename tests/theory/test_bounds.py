@@ -124,3 +124,13 @@ def test_no_queries_and_no_delta_are_errors():
     with pytest.raises(ConfigError, match="delta"):
         bounds.derived_deviation(5, 0.0, 1.0)
     assert bounds.published_deviation(5, 0.6, 1.0) == inf
+
+
+def test_what_a_model_pays_that_knows_nothing():
+    assert bounds.ignorance(0.0, 4.0) == pytest.approx(log(2))
+    assert bounds.ignorance(0.1, 11.0) == pytest.approx(2 * log(2)), "clicks cost eleven times as much"
+
+
+def test_enough_pairs_bring_the_deviation_down():
+    n = bounds.independent_needed(0.05, 2.0, 0.5)
+    assert bounds.derived_deviation(n, 0.05, 2.0) <= 0.5 < bounds.derived_deviation(n - 1, 0.05, 2.0)

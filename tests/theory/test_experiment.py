@@ -11,8 +11,9 @@ from scipy.sparse import csr_array
 
 from metaxc.errors import DataError
 from metaxc.theory import Study, run_study, verdicts
-from metaxc.theory.experiment import Row, Setting, balanced_risk, recall_at_10, train_and_measure, world_of
+from metaxc.theory.experiment import balanced_risk, recall_at_10, train_and_measure, world_of
 from metaxc.theory.pairs import Cartesian, Clicked, Drawn
+from metaxc.theory.plan import Row, Setting
 from metaxc.theory.plots import plots
 from metaxc.theory.record import read_study, write_study
 from metaxc.theory.terms import agreement, derived, measured, published

@@ -95,7 +95,7 @@ def theory_study(
     from metaxc.encoders import EmbeddingCache, Pretrained
     from metaxc.encoders.pretrained import DEFAULT
     from metaxc.theory import Study, run_study, verdicts
-    from metaxc.theory.experiment import QUICK
+    from metaxc.theory.plan import QUICK
     from metaxc.theory.plots import plots
     from metaxc.theory.record import read_study, write_study
     from metaxc.theory.terms import measured

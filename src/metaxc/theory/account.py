@@ -27,7 +27,7 @@ class Assumed:
 
     Args:
         delta: δ, the probability with which a bound may fail.
-        kappa: κ, the most positives of a good set; None takes the positives there are.
+        kappa: κ, the most positives of a good set; None takes as many as are to be expected of a sample.
         positive_weight: C.
         scale: Of the logits.
     """
@@ -135,7 +135,7 @@ def account(
     items = mixed(model, seed=seed)
     found = measured(model, queries, items, count=len(log), clicks=log.clicks.nnz)
     kappa = found.clicks if assumed.kappa is None else assumed.kappa
-    deviations = _deviations(found, assumed, kappa)
+    deviations = _deviations(found, assumed)
     complexities = _complexities(found)
     return Account(
         found,
@@ -153,19 +153,21 @@ def _range(found: Quantities, assumed: Assumed) -> float:
     return bounds.loss_range(assumed.scale * found.query_norm * found.meta_norm, assumed.positive_weight)
 
 
-def _deviations(found: Quantities, assumed: Assumed, kappa: int) -> tuple[Term, ...]:
+def _deviations(found: Quantities, assumed: Assumed) -> tuple[Term, ...]:
     terms = []
     for sample in (bounds.cartesian(found.queries, found.items), bounds.paired(found.queries)):
         for form in bounds.FORMS:
             derived = form == "derived"
             b = _range(found, assumed) if derived else 1.0
-            value = bounds.deviation(form, sample, found.p, kappa, assumed.delta, b)
+            trivial = bounds.ignorance(found.p, assumed.positive_weight) if derived else 1.0
+            good = round(found.p * sample.pairs) if assumed.kappa is None else assumed.kappa
+            value = bounds.deviation(form, sample, found.p, good, assumed.delta, b)
             formula = (
                 f"3b·√(ln(2/δ)/2n), n = {sample.independent:,}"
                 if derived
                 else f"3(q + √(ln(2/(δ−2q))/2M)), M = {sample.pairs:,}"
             )
-            terms.append(Term(sample.name, form, formula, value, b))
+            terms.append(Term(sample.name, form, formula, value, trivial))
     return tuple(terms)
 
 
@@ -175,6 +177,9 @@ def _complexities(found: Quantities) -> tuple[Term, ...]:
     fixed = sum(rademacher.fixed_mixing(b, p.vectors, p.frobenius, queries * items) for p in found.parts)
     free = sum(rademacher.free_mixing(b, p.vectors, p.frobenius, k, items, queries) for p in found.parts)
     u = sum(p.spectral * p.vectors for p in found.parts)
+    alone = rademacher.free_vectors(b, u, queries)
+    n = min(queries, items)
+    shared = sum(rademacher.fixed_mixing(b, p.vectors, p.frobenius, n) for p in found.parts)
     frozen, trainable, plain = (
         "generator, frozen classifiers",
         "generator, trainable classifiers",
@@ -183,7 +188,13 @@ def _complexities(found: Quantities) -> tuple[Term, ...]:
     return (
         Term(frozen, "stated", "B‖M‖₂·√(d ln(K+1))", rademacher.frozen_stated(b, m, d, k)),
         Term(frozen, "derived", "BV‖M‖_F/√(NL), mixing fixed", fixed),
-        Term(frozen, "derived", "BV‖M‖_F·(1/√(NL) + √(2 ln(K+1)/N)), mixing free", free),
+        Term(
+            frozen,
+            "derived",
+            "mixing free: least of BV‖M‖_F·(1/√(NL) + √(2 ln(K+1)/N)), BV‖M‖₂/√N",
+            min(free, alone),
+        ),
+        Term(frozen + ", fresh items", "derived", f"R̂ₙ = BV‖M‖_F/√n, mixing fixed, n = {n:,}", shared),
         Term(
             trainable,
             "stated",
@@ -196,7 +207,13 @@ def _complexities(found: Quantities) -> tuple[Term, ...]:
             "B²W·√(L/N)·‖M‖₂·√(d ln(K+1))",
             rademacher.trainable_proof(b, w, m, d, k, items, queries),
         ),
-        Term(trainable, "derived", "BV‖M‖₂/√N", rademacher.free_vectors(b, u, queries)),
+        Term(trainable, "derived", "BV‖M‖₂/√N", alone),
+        Term(
+            trainable + ", fresh items",
+            "derived",
+            "R̂ₙ = BV‖M‖₂ for every n",
+            rademacher.free_vectors(b, u, 1),
+        ),
         Term(plain, "stated", "LBW/√N", rademacher.extreme_stated(b, w, items, queries)),
         Term(plain, "derived", "BW/√N", rademacher.free_vectors(b, w, queries)),
     )
@@ -206,7 +223,8 @@ def _totals(
     found: Quantities, assumed: Assumed, deviations: tuple[Term, ...], complexities: tuple[Term, ...]
 ) -> tuple[Term, ...]:
     """Complexity and deviation together: what may be added to the empirical risk."""
-    b, steepest = _range(found, assumed), assumed.scale * max(1.0, assumed.positive_weight)
+    trivial = bounds.ignorance(found.p, assumed.positive_weight)
+    steepest = assumed.scale * max(1.0, assumed.positive_weight)
     name = "frozen classifiers, "
     terms = []
     for sample, at in ((bounds.cartesian(found.queries, found.items), 0), (bounds.paired(found.queries), 3)):
@@ -219,11 +237,11 @@ def _totals(
             for p in found.parts
         )
         value = 2 * steepest * shared + derived.value
-        terms.append(Term(name + sample.name, "derived", "2·max(1, C)·s·R̂ₙ + deviation", value, b))
+        terms.append(Term(name + sample.name, "derived", "2·max(1, C)·s·R̂ₙ + deviation", value, trivial))
     alone = found.query_norm * sum(part.spectral * part.vectors for part in found.parts)
     value = 2 * steepest * alone + deviations[2].value
     terms.append(
-        Term("trainable classifiers, either", "derived", "the same; R̂ₙ does not fall with n", value, b)
+        Term("trainable classifiers, either", "derived", "the same; R̂ₙ does not fall with n", value, trivial)
     )
     return tuple(terms)
 
@@ -232,6 +250,7 @@ def _notes(found: Quantities, assumed: Assumed, kappa: int) -> tuple[str, ...]:
     pairs = found.queries * found.items
     stated = bounds.bad_set("stated", pairs, found.p, kappa)
     derived = bounds.bad_set("derived", pairs, found.p, kappa)
+    b, ignorance = _range(found, assumed), bounds.ignorance(found.p, assumed.positive_weight)
     needed = bounds.kappa_needed(pairs, found.p, assumed.delta / 4)
     return (
         f"q as stated, at least M − κ positives: ln q = {stated.exponent:,.0f}.",
@@ -239,9 +258,13 @@ def _notes(found: Quantities, assumed: Assumed, kappa: int) -> tuple[str, ...]:
         f"it is under δ/4 from κ = {needed:,} on.",
         f"With κ = 0, as the appendix takes it, a bad set is one with any positive: "
         f"probability {bounds.any_positive(pairs, found.p):.3f}.",
-        f"The loss ranges over b = {_range(found, assumed):.1f} with C = {assumed.positive_weight:g} and logits "
+        f"The loss ranges over b = {b:.1f} with C = {assumed.positive_weight:g} and logits "
         f"of scale {assumed.scale:g}; the published forms take 1.",
-        "A bound is vacuous where it allows for more than the loss can range over.",
+        f"A derived bound is vacuous where it allows for as much as a model pays that knows nothing, "
+        f"{ignorance:.3f}; a published one from 1 on. The derived deviation alone is under it from "
+        f"n = {bounds.independent_needed(assumed.delta, b, ignorance):,} pairs on that share nothing.",
+        "The paired sample is the theory's, each query with an item of its own; drawn from L items, no more than "
+        "min(N, L) of its pairs share nothing either.",
     )
 
 
@@ -262,6 +285,7 @@ def _loose(
     fixed = rademacher.fixed_mixing(b, v, m, n * count)
     free = rademacher.free_mixing(b, v, m, found.neighbours, count, n)
     every = rademacher.free_vectors(b, m * v, n)
+    free = min(free, every)
     return (
         Loose("frozen, mixing fixed", fixed, of_mixtures(x, tokens, m, "mean", draws=draws, seed=seed)),
         Loose("frozen, attention", free, of_mixtures(x, tokens, m, "attention", draws=draws, seed=seed)),

@@ -134,6 +134,17 @@ def loss_range(largest_logit: float, positive_weight: float) -> float:
     return most - min(1.0, positive_weight) * softplus(-largest_logit)
 
 
+def ignorance(p: float, positive_weight: float) -> float:
+    """The risk of a model that knows nothing and scores every pair 0: ln 2 · (1 + (C − 1) p)."""
+    return log(2) * (1 + (positive_weight - 1) * p)
+
+
+def independent_needed(delta: float, loss_range: float, below: float) -> int:
+    """How many pairs that share nothing bring the derived deviation down to `below`."""
+    _share(delta=delta)
+    return ceil(log(2 / delta) / 2 * (3 * loss_range / below) ** 2)
+
+
 def softplus(logit: float) -> float:
     """ln(1 + e^logit): the cross-entropy of a negative pair."""
     return max(logit, 0.0) + log1p(exp(-abs(logit)))

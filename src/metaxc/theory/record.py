@@ -10,7 +10,7 @@ from typing import Any
 
 from metaxc.artifacts import write_whole
 from metaxc.errors import DataError
-from metaxc.theory.experiment import Row, Study
+from metaxc.theory.plan import Row, Study
 from metaxc.theory.terms import agreement, measured
 from metaxc.theory.verdicts import verdicts
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from metaxc.theory import rademacher
-from metaxc.theory.experiment import Row, Setting, Study
+from metaxc.theory.plan import Row, Setting, Study
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from math import sqrt
 import numpy as np
 from scipy import stats
 
-from metaxc.theory.experiment import Row, Setting
+from metaxc.theory.plan import Row, Setting
 
 MARGIN = 0.02
 
