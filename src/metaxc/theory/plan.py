@@ -53,7 +53,7 @@ class Study:
     held_out: int = 1_000
     queries: int = 4_000
     held_out_queries: int = 2_000
-    steps: int = 200
+    steps: int = 150
     learning_rate: float = 5e-4
     seeds: int = 5
 
