@@ -108,7 +108,8 @@ def named(setting: Setting, base: Setting) -> tuple[str, str]:
     if not setting.frozen:
         return "classifiers", "trained classifiers"
     if setting.sample != base.sample:
-        return "sample", "one random pair per query" if setting.sample == "paired, drawn" else "one click, one other pair"
+        drawn = setting.sample == "paired, drawn"
+        return "sample", "one random pair per query" if drawn else "one click, one other pair"
     return "base", f"base: K = {base.neighbours}, {base.items:,} items"
 
 
