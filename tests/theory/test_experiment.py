@@ -201,6 +201,11 @@ def test_a_study_is_written_read_and_gone_on_with(arrays, rows, tmp_path):
     assert seen == [len(rows)], "one was missing"
     write_study(file, about, TINY, rows)
     assert len(json.loads(file.read_text())["verdicts"]) == 4
+    one = [row for row in rows if row.seed == 0]
+    assert read_study(file, about, replace(TINY, seeds=1)) == one, "seeds may be added or left out"
+    assert read_study(file, about, replace(TINY, seeds=3)) == rows
+    with pytest.raises(DataError, match="another study"):
+        read_study(file, about, replace(TINY, steps=5))
     with pytest.raises(DataError, match="another study"):
         read_study(file, {"data": "other"}, TINY)
     file.write_text("{")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,6 +81,9 @@ def theory_study(
     ],
     images: Annotated[Path | None, typer.Option("--images", help="Folder for the plots (SVG).")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small one, to see that it works.")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(help="Repetitions; more can be added later.  [default: 5, quick 3]", min=2)
+    ] = None,
     base: Base = None,
     backend: Backend = "auto",
     threads: Threads = 1,
@@ -105,6 +109,7 @@ def theory_study(
     texts = [*dataset.items.texts, *dataset.train.queries.texts]
     encoder = Pretrained(base or DEFAULT, cache=EmbeddingCache(cache), backend=backend, texts=texts)
     study = QUICK if quick else Study()
+    study = study if seeds is None else replace(study, seeds=seeds)
     about = {"data": dataset.name, "fingerprint": dataset.fingerprint, "encoder": encoder.fingerprint}
     file = out / f"{dataset.name}{'-quick' if quick else ''}.json"
     out.mkdir(parents=True, exist_ok=True)

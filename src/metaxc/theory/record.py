@@ -38,12 +38,12 @@ def write_study(file: Path, about: dict[str, Any], study: Study, rows: Sequence[
 
 
 def read_study(file: Path, about: dict[str, Any], study: Study) -> list[Row]:
-    """The rows of an earlier run; none where there is no file."""
+    """The rows of an earlier run, which may have had fewer or more seeds; none where there is no file."""
     if not file.exists():
         return []
     try:
         result = json.loads(file.read_text(encoding="utf-8"))
-        same = result["study"] == json.loads(json.dumps(asdict(study)))
+        same = {**result["study"], "seeds": study.seeds} == json.loads(json.dumps(asdict(study)))
         same = same and all(result[name] == value for name, value in about.items())
         rows = [Row.of(row) for row in result["rows"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -55,4 +55,4 @@ def read_study(file: Path, about: dict[str, Any], study: Study) -> list[Row]:
             expected="the same data set, encoder and settings",
             fix="give another --out, or remove the file",
         )
-    return rows
+    return [row for row in rows if row.seed < study.seeds]
