@@ -17,6 +17,7 @@ from metaxc.cli import (
     represent,
     search,
     serve,
+    theory,
     train,
 )
 from metaxc.errors import MetaxcError
@@ -42,6 +43,8 @@ app.add_typer(catalog.app, name="catalog")
 app.command("serve")(serve.serve)
 app.add_typer(bench.app, name="bench")
 app.command("report")(report.report)
+app.command("theory")(theory.theory)
+app.command("theory-study")(theory.theory_study)
 
 
 @app.callback(invoke_without_command=True)
