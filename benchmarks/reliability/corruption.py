@@ -10,7 +10,6 @@ record that was not closed). It must not answer anything else, and must not cras
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import random
@@ -22,15 +21,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from world import Child, Hashed, ask, content_of, model, text_of
+from world import Child, Hashed, ask, content_of, finish, model, text_of
 
 from metaxc import Emmett
 from metaxc.catalog import Catalog, CatalogSettings, NewItem
 from metaxc.encoders import Vectors
 from metaxc.errors import MetaxcError
-
-DERIVED = ("index",)
-"""What is made from the record, and made anew where it does not fit."""
 
 
 def damages(
@@ -216,11 +212,7 @@ def main() -> None:
     options = parser.parse_args()
     model()
     found = run(options.rounds, options.seed)
-    print(json.dumps(found, indent=1))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-    raise SystemExit(bool(found["problems"]))
+    finish(found, options.out)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ before or what it is after, and nothing between.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -22,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from world import ask, content_of, model, text_of
+from world import ask, content_of, finish, model, text_of
 
 from metaxc import artifacts
 from metaxc.catalog import Catalog, CatalogSettings, NewItem, migrate, store
@@ -231,11 +230,7 @@ def main() -> None:
     options = parser.parse_args()
     model(), model(4)
     found = run(options.operations, options.points)
-    print(json.dumps(found, indent=1))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-    raise SystemExit(bool(found["problems"]))
+    finish(found, options.out)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Needs the right to mount a small tmpfs, or a folder on a small disk (`--folder`)
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import subprocess
 import tempfile
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from world import ask, content_of, model, text_of
+from world import ask, content_of, finish, model, text_of
 
 from metaxc.catalog import Catalog, NewItem, StorageError
 
@@ -116,11 +115,7 @@ def main() -> None:
     model()
     with small_disk(options.folder) as disk:
         found = run(disk)
-    print(json.dumps(found, indent=1))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-    raise SystemExit(bool(found["problems"]))
+    finish(found, options.out)
 
 
 if __name__ == "__main__":

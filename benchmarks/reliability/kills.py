@@ -10,7 +10,6 @@ holds. What was acknowledged must be there; of the one write that was under way 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -21,7 +20,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from world import Child, ask, content_of, model, text_of
+from world import Child, ask, content_of, finish, model, text_of
 
 from metaxc.catalog import Catalog, CatalogSettings, NewItem
 
@@ -208,11 +207,7 @@ def main() -> None:
     options = parser.parse_args()
     model()
     found = run(options.kills, options.seed, options.seconds)
-    print(json.dumps(found, indent=1))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-    raise SystemExit(bool(found["problems"]))
+    finish(found, options.out)
 
 
 if __name__ == "__main__":

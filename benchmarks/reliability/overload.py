@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import tempfile
 import time
 from collections import Counter
@@ -24,6 +23,7 @@ from typing import Any
 
 import psutil
 from live import Language, Reply, Server, Wires, quantiles, served
+from world import finish
 
 CLIENTS = 8
 """That measure the capacity; more of them get no more answers."""
@@ -248,11 +248,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     found = run(options.seconds, options.queries, options.model, options.data)
-    print(json.dumps(found, indent=1))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-    raise SystemExit(bool(found["problems"]))
+    finish(found, options.out)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ the catalog has to be what a plain dict says, also when it is opened again, and 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import shutil
 import sqlite3
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 import psutil
 from live import quantiles
-from world import content_of, model, text_of
+from world import content_of, finish, model, text_of
 
 from metaxc.catalog import Catalog, CatalogSettings, NewItem
 from metaxc.index import Index, made_index
@@ -268,11 +267,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     found = run(options.operations, options.seconds, options.items, options.seed)
-    print(json.dumps(found, indent=1))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-    raise SystemExit(bool(found["problems"]))
+    finish(found, options.out)
 
 
 if __name__ == "__main__":

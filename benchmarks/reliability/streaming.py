@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import tempfile
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from live import Language, Reply, Server, Wires, quantiles, served
+from world import finish
 
 RATE = 50.0
 """Items per second."""
@@ -256,11 +256,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     found = run(options.rounds, options.seconds, options.rate, options.model, options.data)
-    print(json.dumps(found, indent=1))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-    raise SystemExit(bool(found["problems"]))
+    finish(found, options.out)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 from threading import Barrier, Event, Thread
 
+import pytest
+
 from metaxc.index.lock import SharedLock
 
 
@@ -73,12 +75,14 @@ def test_a_waiting_writer_goes_before_a_reader_that_comes_later():
 
 
 def test_an_error_inside_lets_go():
-    lock = SharedLock()
+    lock, entered = SharedLock(), Event()
     for held in (lock.reading, lock.writing):
-        try:
-            with held():
-                raise KeyError
-        except KeyError:
-            pass
-    with lock.writing():
-        pass
+        with pytest.raises(KeyError), held():
+            raise KeyError
+
+    def write():
+        with lock.writing():
+            entered.set()
+
+    Thread(target=write, daemon=True).start()
+    assert entered.wait(30)

@@ -144,8 +144,11 @@ def test_a_service_with_tokens_asks_for_one(trained, driver, tmp_path):
         look.until(lambda: look.all("#neighbours .neighbour"))
         look.click("#add-button")
         look.until(lambda: "may read, not write" in look.one("#banner").text)
+        assert not look.one("#token-refused").is_displayed()
         driver.get("about:blank")
-    look.complaints()
+    complaints = look.complaints()
+    assert complaints
+    assert all("401" in one or "403" in one for one in complaints)
 
 
 def test_a_read_only_service_offers_no_writing(trained, driver, tmp_path):

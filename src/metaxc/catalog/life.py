@@ -129,17 +129,17 @@ class Life:
                 made[place] = self._observed(subject)
         return [made[place] for place in range(len(subjects))]
 
-    def explain(self, subject: Subject, names: Sequence[str]) -> Explanation:
-        """What an item's vector is made of, its queries called `names`."""
+    def explain(self, subject: Subject, names: Sequence[str]) -> tuple[Explanation, Floats]:
+        """What an item's vector would be made of now, its queries called `names`, and that vector (dim,)."""
         embedding = subject.embedding[None]
         if self.state(subject.trained, len(subject.queries)) == "observed":
             vector = self._observed(subject).vector
             share = 100 * float(subject.embedding @ vector) / max(float(vector @ vector), 1e-12)
-            return Explanation(subject.text, [], share, 0.0, 0.0, 100.0 - share)
+            return Explanation(subject.text, [], share, 0.0, 0.0, 100.0 - share), vector
         model = self.model
         few = model.few_clicks([subject.queries], 1)
         made = model.make(embedding, model.select(embedding, [subject.text], few), few)
-        return model.explained(subject.text, embedding, made, names)
+        return model.explained(subject.text, embedding, made, names), model.scaled(made)[0]
 
     def _young(self, subjects: Sequence[Subject]) -> Floats:
         """(n, dim) vectors of novel and clicked items."""

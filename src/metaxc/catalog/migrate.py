@@ -19,6 +19,7 @@ from metaxc.catalog.schema import CLICKS, ITEMS, QUERIES
 from metaxc.catalog.settings import CatalogSettings
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
+from metaxc.errors import MetaxcError
 
 Floats = NDArray[np.float32]
 
@@ -63,8 +64,8 @@ def _begun(place: CatalogFolder, old: Store, model: Emmett) -> tuple[Store, Path
     for there in place.others():
         try:
             store = Store(there)
-        except Exception:
-            continue
+        except MetaxcError:
+            continue  # it was not even begun, or is damaged
         if (store.facts.get("origin"), store.facts["model"]) == (origin, model.fingerprint):
             return store, there
         store.close()

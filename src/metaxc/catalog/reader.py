@@ -158,8 +158,8 @@ class Reader:
             Click(number, row.id, query, at, life.state(row.trained, place))
             for place, (number, query, at, _) in enumerate(clicks, 1)
         )
-        apart = np.linalg.norm(life.stages([subject])[0].vector - row.vector)
-        explanation = life.explain(subject, [click[1] for click in clicks])
+        explanation, vector = life.explain(subject, [click[1] for click in clicks])
+        apart = np.linalg.norm(vector - row.vector)
         return Explained(
             row.item(),
             explanation,
