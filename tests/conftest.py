@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,3 +128,24 @@ def tiny(tmp_path_factory, shop_words) -> Path:
     model = SentenceTransformer(modules=[transformer, Pooling(64)], device="cpu")
     model.save(str(place / "model"))
     return place / "model"
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="session")
+def golden():
+    """Compares a JSON-able value with the record `golden/NAME.json`, to the last digit.
+
+    The records were made by the code before the consolidating pass. `METAXC_GOLDEN=record` writes them anew: only after
+    a change that is meant to change results.
+    """
+
+    def compare(name: str, value: object) -> None:
+        file = GOLDEN / f"{name}.json"
+        text = json.dumps(value, indent=1, sort_keys=True) + "\n"
+        if os.environ.get("METAXC_GOLDEN") == "record":
+            file.write_text(text)
+        assert json.loads(text) == json.loads(file.read_text()), f"{name} differs from its golden record"
+
+    return compare
