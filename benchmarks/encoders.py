@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from metaxc import Dataset, Irene, IreneConfig, read_folder
-from metaxc.artifacts import digest_of
+from metaxc.artifacts import json_digest
 from metaxc.data.clicks import training_clicks
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained
 from metaxc.encoders.tokens import BagTokenizer
@@ -64,7 +64,7 @@ def training_of(name: str, dataset: Dataset, budget: float, batch: int) -> Encod
 def trained(name: str, dataset: Dataset, options: argparse.Namespace) -> tuple[Path, dict]:
     """The folder of a trained encoder, made now or found, and what it cost."""
     config = training_of(name, dataset, options.budget, options.batch)
-    place = options.work / dataset.name / f"{config.recipe}-{digest_of([config.model_dump()])[:12]}"
+    place = options.work / dataset.name / f"{config.recipe}-{json_digest([config.model_dump()])[:12]}"
     cost = place.with_suffix(".json")
     if not (place.is_dir() and cost.exists()):
         cache = EmbeddingCache(options.cache)

@@ -26,10 +26,10 @@ from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from metaxc import read_folder
 from metaxc.artifacts import save_json
 from metaxc.encoders import Pretrained
-from metaxc.encoders.onnx.choice import parity
-from metaxc.encoders.onnx.export import _write
-from metaxc.encoders.onnx.model import OnnxModel
+from metaxc.encoders.onnx.backend_choice import parity
 from metaxc.encoders.onnx.norms import spell_out_norms
+from metaxc.encoders.onnx.onnx_export import _write
+from metaxc.encoders.onnx.onnx_model import OnnxModel
 from metaxc.encoders.onnx.quantise import quantise
 
 

@@ -13,10 +13,10 @@ import argparse
 from pathlib import Path
 
 from metaxc.errors import DataError
-from metaxc.evaluation.bench import read_records
-from metaxc.evaluation.bench.main import BARE
-from metaxc.evaluation.bench.makers import DEFAULT
-from metaxc.evaluation.bench.tables import COLUMNS, gap_closed, markdown, newest
+from metaxc.research.bench import read_records
+from metaxc.research.bench.main_table import BARE
+from metaxc.research.bench.makers import DEFAULT
+from metaxc.research.bench.tables import COLUMNS, gap_closed, markdown, newest
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 

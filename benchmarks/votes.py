@@ -42,7 +42,7 @@ SEED = 0
 SETTINGS = ("zero_shot", "generalized")
 GRAMS = ("item Gram", "query Gram", "centroid")
 BEST = "best to best"
-Found = dict[str, Quality]
+CatalogHit = dict[str, Quality]
 Array = np.ndarray
 ROWS: list[tuple[str, str | None, str | None]] = [
     ("nothing revealed", None, None),
@@ -84,7 +84,9 @@ class Case:
             rows, scores = elected(trial, bank, rows, scores, few, scale)
         return Combine(choice.strength, choice.temperature).generate(trial.new, gather(bank, rows), scores)
 
-    def judge(self, made: Array, calibration: Calibration, few: FewClicks | None, kind: str | None) -> Found:
+    def judge(
+        self, made: Array, calibration: Calibration, few: FewClicks | None, kind: str | None
+    ) -> CatalogHit:
         """Quality among the pseudo-novel items and among all, with evidence by a kind of Gram if there is one."""
         trial, novel = self.trial, calibration.novel_scale * made
         if few and kind:

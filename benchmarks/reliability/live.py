@@ -30,10 +30,10 @@ import numpy as np
 from world import model, text_of
 
 from metaxc.catalog import Catalog
-from metaxc.cli.serve import half_of_the_cores, opened, run
+from metaxc.cli.serve_command import half_of_the_cores, opened, run
 from metaxc.cli.shared import THREADS, set_threads
 from metaxc.data import read_folder
-from metaxc.serve.settings import ServeSettings
+from metaxc.serve.serve_settings import ServeSettings
 
 IDLE = 3.0
 """Seconds after which a connection is not used again: the service closes it after five."""

@@ -31,10 +31,10 @@ from schemathesis.core.failures import FailureGroup
 
 from metaxc import Dataset, Emmett, Irene, IreneConfig, __version__, split
 from metaxc.catalog import Catalog, ConflictError, NewItem
-from metaxc.cli.serve import listen
+from metaxc.cli.serve_command import listen
 from metaxc.serve.app import make_app
 from metaxc.serve.client import Client
-from metaxc.serve.settings import ServeSettings
+from metaxc.serve.serve_settings import ServeSettings
 
 TOKEN = "schema-benchmark-write-token"
 KNOWN = "stool"

@@ -27,7 +27,7 @@ from live import quantiles
 from world import content_of, finish, model, text_of
 
 from metaxc.catalog import Catalog, CatalogSettings, NewItem
-from metaxc.index import Index, made_index
+from metaxc.index import Index, build_index
 
 DIM = 64
 """From this many dimensions on there is an index made for churn."""
@@ -183,7 +183,7 @@ class Soak:
         """An index made from the record now."""
         rows = self.catalog.store.rows("SELECT key, vector FROM items ORDER BY key")
         vectors = np.stack([np.frombuffer(vector, np.float32) for _, vector in rows])
-        return made_index(np.array([key for key, _ in rows]), vectors)[0]
+        return build_index(np.array([key for key, _ in rows]), vectors)[0]
 
     def differs(self, catalog: Catalog) -> list[str]:
         """Where a catalog is not what the dict says."""

@@ -1,9 +1,9 @@
-"""Files that are whole or absent: atomic folders, manifests of checksums, tensors, stages that resume.
+"""Atomic files and folders, manifests of checksums, tensor files, and stages that resume.
 
-Nothing here pickles. A folder is written under a temporary name, synced, and exchanged with what stands in its place,
-so a kill leaves either the old folder or the new one. A manifest holds the SHA-256 of each file; `verify_folder`
-checks all of them *before* anything is parsed, because neither JSON, safetensors nor a vector index notices
-a flipped byte by itself.
+Nothing here pickles. A file or folder is written under a temporary name, synced, and then exchanged with whatever has
+its name, so a killed process leaves either the old version or the new one. A manifest holds the SHA-256 of each file;
+`verify_folder` checks all of them *before* anything is parsed, because JSON, safetensors and vector indexes do not
+notice a flipped byte.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
@@ -33,19 +34,19 @@ MANIFEST = "manifest.json"
 Arrays = dict[str, NDArray[Any]]
 
 
-def digest_of(value: object) -> str:
+def json_digest(value: object) -> str:
     """SHA-256 of a JSON-able value: same value, same digest."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def digest_of_file(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:
-    """Write arrays as one safetensors file; a disk that does not take it is an `OSError`, as for any other file."""
+    """Write arrays as one safetensors file; a full or failing disk is an `OSError`, as for any other file."""
     try:
         save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
     except SafetensorError as error:
@@ -62,10 +63,10 @@ def load_arrays(path: Path) -> Arrays:
 
 def save_json(path: Path, value: object) -> None:
     """Write JSON with a trailing newline."""
-    path.write_bytes(_rendered(value))
+    path.write_bytes(_render(value))
 
 
-def _rendered(value: object) -> bytes:
+def _render(value: object) -> bytes:
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
@@ -81,42 +82,81 @@ def load_json(path: Path) -> Any:
         ) from error
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is either the old one or the new one, whenever the process is killed; on the disk at return."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    temporary.write_bytes(content)
-    sync(temporary)
-    temporary.rename(path)
-    sync(path.parent)
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """A temporary path whose file becomes `path` when the block succeeds; it is on disk afterwards."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part{path.suffix}")
+    try:
+        yield temporary
+        sync(temporary)
+        temporary.replace(path)
+        sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file's content; a killed process leaves the old content or the new."""
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(content)
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `path` when the block ends well, replacing what stood there."""
+def atomic_folder(path: Path, kind: str | None = None) -> Iterator[Path]:
+    """A temporary folder that becomes `path` when the block succeeds, replacing what was there.
+
+    Args:
+        path: The folder to write.
+        kind: Writes a manifest of this kind over the folder's files; None writes no manifest.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
         yield temporary
+        if kind is not None:
+            write_manifest(temporary, kind)
         for file in temporary.rglob("*"):
             if file.is_file():
                 sync(file)
         sync(temporary)
-        _put_in_place(temporary, path)
+        _replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _put_in_place(new: Path, path: Path) -> None:
-    """Give a folder its name; what had the name may be left under that of `new`.
+def reuse_or_build(folder: Path, kind: str, build: Callable[[Path], None]) -> tuple[Path, bool]:
+    """The folder if its manifest verifies, else built now; two processes do not build it twice.
 
-    Two names are exchanged at once where the system can do that. Elsewhere a kill between two renames leaves the old
-    folder under its name with `.old` behind.
+    Args:
+        folder: Where the result is or will be.
+        kind: The kind in its manifest.
+        build: Fills the folder that it is given.
+
+    Returns:
+        The folder, and whether it was built by this call.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_name(f".{folder.name}.lock")):
+        try:
+            verify_folder(folder, kind)
+            return folder, False
+        except MetaxcError:  # absent, unfinished or damaged
+            with atomic_folder(folder, kind) as new:
+                build(new)
+            return folder, True
+
+
+def _replace(new: Path, path: Path) -> None:
+    """Give the folder `new` the name `path`; what had that name may be left under the name of `new`.
+
+    The two names are exchanged in one step where the system supports it. Elsewhere a kill between two renames leaves
+    the old folder under its name with `.old` appended.
     """
     if not path.exists():
         new.rename(path)
-    elif not _exchanged(new, path):
+    elif not _exchange_names(new, path):
         old = path.with_name(f".{path.name}.{os.getpid()}.old")
         path.rename(old)
         new.rename(path)
@@ -124,18 +164,20 @@ def _put_in_place(new: Path, path: Path) -> None:
     sync(path.parent)
 
 
-def _exchanged(one: Path, other: Path) -> bool:
-    """Exchange two names in one step; False where the system cannot."""
+def _exchange_names(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False where the system does not support it."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):
         return False
-    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    return bool(renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
+    current_folder, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(
+        renameat2(current_folder, os.fsencode(one), current_folder, os.fsencode(other), exchange) == 0
+    )
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file's content, or a folder's list of names, is on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -146,12 +188,12 @@ def sync(path: Path) -> None:
 def write_manifest(folder: Path, kind: str) -> str:
     """Write `manifest.json` over every file of the folder, and return the folder's fingerprint."""
     files = {
-        file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": digest_of_file(file)}
+        file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": file_digest(file)}
         for file in sorted(folder.rglob("*"))
         if file.is_file() and file.name != MANIFEST
     }
     body = {"format": FORMAT, "kind": kind, "files": files}
-    fingerprint = digest_of(body)
+    fingerprint = json_digest(body)
     save_json(folder / MANIFEST, {**body, "fingerprint": fingerprint})
     return fingerprint
 
@@ -160,7 +202,7 @@ def verify_folder(folder: Path, kind: str) -> str:
     """Check every file against the manifest before any is parsed; return the folder's fingerprint.
 
     A missing, truncated or changed file, a damaged manifest, a newer format and a folder of another kind are
-    each a `ModelError` that names the file.
+    each reported as a `ModelError` that names the file.
     """
     again = "train the model again, or copy the folder again"
     if not (folder / MANIFEST).is_file():
@@ -178,8 +220,8 @@ def verify_folder(folder: Path, kind: str) -> str:
             fix="upgrade metaxc",
         )
     body = {name: manifest.get(name) for name in ("format", "kind", "files")}
-    fits = digest_of(body) == manifest.get("fingerprint")
-    if not fits or (folder / MANIFEST).read_bytes() != _rendered(manifest):
+    fits = json_digest(body) == manifest.get("fingerprint")
+    if not fits or (folder / MANIFEST).read_bytes() != _render(manifest):
         raise ModelError("The manifest is damaged", got=folder / MANIFEST, fix=again)
     if manifest["kind"] != kind:
         raise ModelError(
@@ -196,19 +238,19 @@ def verify_folder(folder: Path, kind: str) -> str:
                 expected=f"{facts['bytes']:,} bytes",
                 fix=again,
             )
-        if digest_of_file(file) != facts["sha256"]:
+        if file_digest(file) != facts["sha256"]:
             raise ModelError("A file of the folder was changed", got=file, expected="its SHA-256", fix=again)
     return str(manifest["fingerprint"])
 
 
 class Stages:
-    """Work in named steps, each skipped when its result is already there for the same inputs.
+    """Work in named steps; a step is skipped when its result is already there for the same inputs.
 
-    Each stage writes into a folder of its own. Killed at any moment and started again, the work goes on with
-    the first stage that has no whole result.
+    Each stage writes a folder of its own. A run that was killed and is started again continues with the first stage
+    that has no complete result.
 
     Args:
-        folder: Where the stages' folders stand.
+        folder: Holds one folder per stage.
         report: Called with one line per stage.
     """
 
@@ -219,24 +261,23 @@ class Stages:
         self._key = ""
 
     def run(self, name: str, inputs: Mapping[str, object], build: Callable[[Path], None]) -> Path:
-        """The folder of stage `name`, built now or found whole; `inputs` and every earlier stage of this
-        run decide whether it still fits."""
-        self._key = digest_of([self._key, name, dict(inputs)])
-        place = self.folder / name
-        try:
-            known = load_json(place / "stage.json")
-            verify_folder(place, "stage")
-            if known["key"] == self._key:
-                self.seconds[name] = float(known["seconds"])
-                self.report(f"{name}: already there ({self.seconds[name]:.1f} s when it was made)")
-                return place
-        except MetaxcError:
-            pass  # absent, unfinished or damaged: build it
+        """The folder of stage `name`, built now or reused; `inputs` and all earlier stages of this run decide
+        whether an existing one is reused."""
+        self._key = json_digest([self._key, name, dict(inputs)])
+        folder = self.folder / name
         started = time.perf_counter()
-        with whole_folder(place) as temporary:
-            build(temporary)
-            self.seconds[name] = time.perf_counter() - started
-            save_json(temporary / "stage.json", {"key": self._key, "seconds": self.seconds[name]})
-            write_manifest(temporary, "stage")
-        self.report(f"{name}: {self.seconds[name]:.1f} s")
-        return place
+
+        def build_and_time(out: Path) -> None:
+            build(out)
+            save_json(out / "stage.json", {"key": self._key, "seconds": time.perf_counter() - started})
+
+        try:
+            if load_json(folder / "stage.json")["key"] != self._key:
+                shutil.rmtree(folder)
+        except (MetaxcError, KeyError, TypeError):
+            pass  # absent or damaged, which reuse_or_build notices
+        _, built = reuse_or_build(folder, "stage", build_and_time)
+        self.seconds[name] = float(load_json(folder / "stage.json")["seconds"])
+        seconds = f"{self.seconds[name]:.1f} s"
+        self.report(f"{name}: {seconds}" if built else f"{name}: reused ({seconds} when it was built)")
+        return folder

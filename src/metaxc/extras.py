@@ -1,4 +1,4 @@
-"""Packages that only some work needs: imported when that work begins, with the install line where they are missing."""
+"""Packages of optional extras, imported when they are needed, with the install command where they are missing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from metaxc.errors import MetaxcError
 
 
-def needed(module: str, extra: str) -> Any:
-    """The module, from a package of the extra `extra`."""
+def import_extra(module: str, extra: str) -> Any:
+    """Import a module that the extra `extra` installs."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -21,10 +21,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_array
 
+from metaxc.arrays import Floats, Rows
 from metaxc.index.topk import top_k
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 
 class Recall(BaseModel):

@@ -10,7 +10,7 @@ they cannot break ties in a way of their own (three metric libraries give three 
 - **A query without any relevant item has no R@k, nDCG@k or PSP@k**, and they do not look: the caller
   leaves such queries out. `query_values` refuses them, `evaluate_ranking` leaves them out itself.
 
-Values are fractions; only `evaluate_ranking` and `PerQuery.percent` speak in percent.
+Doubles are fractions; only `evaluate_ranking` and `PerQuery.percent` speak in percent.
 """
 
 from __future__ import annotations
@@ -21,11 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.errors import ConfigError, DataError
-
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-Values = NDArray[np.float64]
 
 PRECISION_AT = (1, 3, 5)
 RECALL_AT = (1, 3, 5, 10, 30, 100)
@@ -42,8 +39,8 @@ class PerQuery(NamedTuple):
     `possible` is 1 for every query but for PSP@k, where it is the best that a ranking could have gained.
     """
 
-    gained: Values
-    possible: Values
+    gained: Doubles
+    possible: Doubles
 
     def percent(self) -> float:
         """The metric over all queries, in percent."""
@@ -78,17 +75,17 @@ def relevant_counts(relevant: csr_array) -> Rows:
     return np.diff(_canonical(relevant).indptr).astype(np.int64)
 
 
-def precision(hit: Mask, k: int) -> Values:
+def precision(hit: Mask, k: int) -> Doubles:
     """(queries,) P@k: right answers among the first k, divided by k."""
     return np.asarray(hit[:, :k].sum(axis=1) / _positive(k), dtype=np.float64)
 
 
-def recall(hit: Mask, relevant_count: Rows, k: int) -> Values:
+def recall(hit: Mask, relevant_count: Rows, k: int) -> Doubles:
     """(queries,) R@k: right answers among the first k, divided by the number of relevant items."""
     return np.asarray(hit[:, : _positive(k)].sum(axis=1) / relevant_count, dtype=np.float64)
 
 
-def ndcg(hit: Mask, relevant_count: Rows, k: int) -> Values:
+def ndcg(hit: Mask, relevant_count: Rows, k: int) -> Doubles:
     """(queries,) nDCG@k with gains of 0 and 1: the ideal ranking has min(k, relevant) right answers first."""
     discount = 1.0 / np.log2(np.arange(_positive(k)) + 2.0)
     gained = hit[:, :k] @ discount[: hit.shape[1]]
@@ -97,8 +94,11 @@ def ndcg(hit: Mask, relevant_count: Rows, k: int) -> Values:
 
 
 def inverse_propensities(
-    click_counts: NDArray[np.int64] | Values, n_queries: int, a: float = PROPENSITY_A, b: float = PROPENSITY_B
-) -> Values:
+    click_counts: NDArray[np.int64] | Doubles,
+    n_queries: int,
+    a: float = PROPENSITY_A,
+    b: float = PROPENSITY_B,
+) -> Doubles:
     """How much a hit on each item weighs: the rarer in training, the more (Jain et al. 2016).
 
     1 / p = 1 + C (count + b)^-a with C = (log n_queries - 1) (b + 1)^a. Fewer than 3 queries would make C
@@ -119,7 +119,7 @@ def inverse_propensities(
 
 
 def propensity_scored_precision(
-    ranked: Rows, hit: Mask, relevant: csr_array, inverse_propensity: Values, k: int
+    ranked: Rows, hit: Mask, relevant: csr_array, inverse_propensity: Doubles, k: int
 ) -> PerQuery:
     """PSP@k, where a hit weighs its item's inverse propensity, and what the best ranking would have had.
 
@@ -154,7 +154,7 @@ def propensity_scored_precision(
 
 
 def query_values(
-    ranked: Rows, relevant: csr_array, *, inverse_propensity: Values | None = None
+    ranked: Rows, relevant: csr_array, *, inverse_propensity: Doubles | None = None
 ) -> dict[str, PerQuery]:
     """All metrics of a ranking, by name, before averaging. Every query needs a relevant item.
 
@@ -182,7 +182,7 @@ def query_values(
 
 
 def evaluate_ranking(
-    ranked: Rows, relevant: csr_array, *, inverse_propensity: Values | None = None
+    ranked: Rows, relevant: csr_array, *, inverse_propensity: Doubles | None = None
 ) -> dict[str, float]:
     """All metrics of a ranking in percent, over the queries with at least one relevant item.
 

@@ -19,10 +19,10 @@ from itertools import product
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from metaxc.arrays import Floats, Mask, Rows
 from metaxc.classifiers import Classifiers
 from metaxc.data.folds import FEWEST_QUERIES
 from metaxc.emmett import Calibration
@@ -30,10 +30,6 @@ from metaxc.generators import Combine, gather
 from metaxc.index.topk import best_rows
 from metaxc.memory import QueryMemory, Recall
 from metaxc.metrics import hits, precision, recall, relevant_counts
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 MOST_QUERIES = 1_000
 """Held-out queries that judge in each fold."""

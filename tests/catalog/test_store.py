@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from metaxc.catalog.errors import CatalogError, StorageError
+from metaxc.catalog.catalog_errors import CatalogError, StorageError
 from metaxc.catalog.schema import QUERIES, Sum, digest_of_row
 from metaxc.catalog.store import Store
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from metaxc.classifiers import Classifiers, OneVsAllConfig, one_vs_all
-from metaxc.classifiers.base import clicks_per_item, scaled_to_unit
+from metaxc.classifiers.classifiers import clicks_per_item, normalize_rows
 from metaxc.data.clicks import training_clicks
 
 
@@ -22,7 +22,7 @@ def share_of_clicked(classifiers, queries, clicks):
 def test_training_finds_the_clicked_items_from_a_start_that_knows_nothing(world, all_items):
     queries, clicks = observed_part(world)
     noise = np.random.default_rng(0).normal(size=(clicks.shape[1], queries.shape[1]))
-    start = Classifiers(scaled_to_unit(noise), clicks_per_item(clicks))
+    start = Classifiers(normalize_rows(noise), clicks_per_item(clicks))
     config = OneVsAllConfig(epochs=30, batch=64, all_items=all_items, query_layer=True, learning_rate=0.02)
     trained = one_vs_all(queries, clicks, config, start=start)
     assert share_of_clicked(start, queries, clicks) < 0.1

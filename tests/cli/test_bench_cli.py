@@ -7,10 +7,10 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from metaxc.cli.bench import HELP, app
+from metaxc.cli.bench_command import HELP, app
 from metaxc.data import split, write_folder
 from metaxc.errors import ConfigError, MetaxcError
-from metaxc.evaluation.bench import TABLES, main
+from metaxc.research.bench import TABLES, main_table
 
 FAST = ["--encoder", "pretrained", "--folds", "0", "--threads", "1"]
 
@@ -45,7 +45,7 @@ def test_help_teaches_what_each_table_is_and_costs():
 
 
 def test_help_needs_nothing_heavy():
-    code = "import sys; from metaxc.cli import bench; print('torch' in sys.modules, 'scipy' in sys.modules)"
+    code = "import sys; from metaxc.cli import bench_command; print('torch' in sys.modules, 'scipy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
 
@@ -82,7 +82,7 @@ def test_a_row_that_fails_is_told_and_the_exit_code_is_1(data, kept, tmp_path, m
     def broken(*args):
         raise ConfigError("No oracle today")
 
-    monkeypatch.setattr(main, "oracle_vectors", broken)
+    monkeypatch.setattr(main_table, "oracle_vectors", broken)
     out = tmp_path / "r.jsonl"
     result = run(
         "main", data, "--out", out, "--work", kept, *FAST, "--rows", "oracle*", "--rows", "metaxc (*"

@@ -6,12 +6,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from metaxc.cli.report import report
+from metaxc.cli.report_command import report
 from metaxc.data import split, write_folder
 from metaxc.encoders import EmbeddingCache
 from metaxc.errors import MetaxcError
-from metaxc.evaluation.report import headline
 from metaxc.irene import Irene, IreneConfig
+from metaxc.research.report import headline
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command("report")(report)

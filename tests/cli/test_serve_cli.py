@@ -10,8 +10,8 @@ import pytest
 from commands import run
 
 from metaxc.catalog import NewItem
-from metaxc.cli.catalog import known_queries
-from metaxc.cli.serve import half_of_the_cores, listen
+from metaxc.cli.catalog_command import known_queries
+from metaxc.cli.serve_command import half_of_the_cores, listen
 from metaxc.data import split, write_folder
 from metaxc.irene import Irene, IreneConfig
 from metaxc.serve.client import Client

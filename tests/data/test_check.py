@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaxc.data.check import LONG_TEXT, SHOWN, Report, check_folder
-from metaxc.data.problems import Problem
+from metaxc.data.data_problems import Problem
 
 
 def lines(**texts: str) -> str:

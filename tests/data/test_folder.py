@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaxc.data.dataset import ClickLog, Dataset, Texts, click_matrix
-from metaxc.data.folder import read_folder, write_folder
+from metaxc.data.dataset_folder import read_folder, write_folder
 from metaxc.errors import DataError
 
 ITEMS = (

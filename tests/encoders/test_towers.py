@@ -3,7 +3,7 @@ import torch
 from scipy.sparse import csr_array
 from torch.nn import functional
 
-from metaxc.data.clicks import clicked_pairs, one_click_each
+from metaxc.data.clicks import click_mask, draw_clicks
 from metaxc.encoders.adapter import AdapterConfig, embed_with, train_towers
 from metaxc.encoders.tokens import TokenBags
 from metaxc.encoders.towers import Tower, TwoTowers
@@ -53,14 +53,14 @@ def test_popular_items_are_excused_only_where_items_compete():
 
 def test_clicked_pairs_of_a_batch():
     clicks = csr_array(np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1]], np.float32))
-    mask = clicked_pairs(clicks, np.array([2, 0]), np.array([2, 1, 2, 0]))
+    mask = click_mask(clicks, np.array([2, 0]), np.array([2, 1, 2, 0]))
     assert mask.tolist() == [[True, False, True, False], [True, False, True, True]]
 
 
 def test_one_click_each_draws_every_click_in_time_and_no_other():
     clicks = csr_array(np.array([[1, 0, 1, 0], [0, 1, 0, 0]], np.float32))
     random = np.random.default_rng(0)
-    drawn = np.stack([one_click_each(clicks, np.array([0, 1]), random) for _ in range(50)])
+    drawn = np.stack([draw_clicks(clicks, np.array([0, 1]), random) for _ in range(50)])
     assert set(drawn[:, 0]) == {0, 2}
     assert set(drawn[:, 1]) == {1}
 

@@ -17,7 +17,7 @@ from metaxc.generators import (
     gather,
     train_generator,
 )
-from metaxc.generators.training import clustered_order, ranking_loss, weighted_cross_entropy
+from metaxc.generators.generator_training import clustered_order, ranking_loss, weighted_cross_entropy
 
 K = 3
 

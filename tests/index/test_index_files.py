@@ -30,7 +30,7 @@ def no_native_code(monkeypatch):
     def refused(module, extra):
         raise AssertionError("native code was reached")
 
-    monkeypatch.setattr(codes_module, "needed", refused)
+    monkeypatch.setattr(codes_module, "import_extra", refused)
 
 
 def damages(data: bytes):

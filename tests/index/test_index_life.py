@@ -14,7 +14,7 @@ from metaxc.index import ScanIndex, load_index, scan
 DIM = 9
 
 
-class Life(RuleBasedStateMachine):
+class Lifecycle(RuleBasedStateMachine):
     """Vectors are drawn by seed; twins are frequent, because seeds are few."""
 
     kind = KINDS[0]
@@ -79,7 +79,7 @@ class Life(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("of_kind", KINDS)
 def test_it_answers_as_a_dict_would_after_any_changes(of_kind, tmp_path):
-    class LifeOfKind(Life):
+    class LifeOfKind(Lifecycle):
         kind = of_kind
         folder = tmp_path / "index"
 

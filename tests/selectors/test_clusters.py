@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from metaxc.classifiers.base import scaled_to_unit
+from metaxc.classifiers.classifiers import normalize_rows
 from metaxc.errors import DataError
 from metaxc.selectors import ClusterSelector, cluster
 
@@ -9,7 +9,7 @@ from metaxc.selectors import ClusterSelector, cluster
 def groups(number=12, size=25, dim=16, seed=0):
     random = np.random.default_rng(seed)
     axes = np.linalg.qr(random.normal(size=(dim, dim)))[0][:number]
-    return scaled_to_unit(np.repeat(axes, size, axis=0) + 0.05 * random.normal(size=(number * size, dim)))
+    return normalize_rows(np.repeat(axes, size, axis=0) + 0.05 * random.normal(size=(number * size, dim)))
 
 
 def test_the_nearest_cluster_first_and_padding():
@@ -30,7 +30,7 @@ def test_groups_are_found():
 
 
 def test_an_item_is_in_the_cluster_the_selector_gives_it_and_none_is_empty_or_huge():
-    items = scaled_to_unit(np.random.default_rng(1).normal(size=(600, 8)))
+    items = normalize_rows(np.random.default_rng(1).normal(size=(600, 8)))
     centroids, assigned = cluster(items, 40, seed=3)
     np.testing.assert_array_equal(ClusterSelector(centroids).select(items, 1)[0][:, 0], assigned)
     sizes = np.bincount(assigned, minlength=len(centroids))

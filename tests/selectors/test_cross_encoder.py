@@ -5,7 +5,7 @@ from scipy.sparse import csr_array
 from metaxc.encoders import Pretrained
 from metaxc.errors import DataError, ModelError
 from metaxc.selectors import NearestSelector, RerankSelector
-from metaxc.selectors.cross_encoder import CrossEncoderReranker, train_cross_encoder, usefulness_of
+from metaxc.selectors.cross_encoder import CrossEncoderReranker, neighbour_usefulness, train_cross_encoder
 
 QUERIES = np.eye(3, dtype=np.float32)
 
@@ -16,14 +16,16 @@ class TestUsefulness:
 
     def test_mean_score_on_the_items_queries_standardised(self):
         # Item 0 was clicked by queries 0 and 1: candidates 1, 2, 3 score 0, 1/2, 7/10 in the mean.
-        found = usefulness_of(QUERIES, self.clicks, self.classifiers, np.array([[1, 2, 3]] + [[-1] * 3] * 3))
+        found = neighbour_usefulness(
+            QUERIES, self.clicks, self.classifiers, np.array([[1, 2, 3]] + [[-1] * 3] * 3)
+        )
         raw = np.array([0, 0.5, 0.7])
         np.testing.assert_allclose(found[0], (raw - raw.mean()) / raw.std(), atol=1e-6)
         assert not found[1:].any()
 
     def test_padding_is_left_out_of_mean_and_spread(self):
         shortlists = np.array([[1, -1, 2], [0, 2, -1], [-1, -1, -1], [0, 1, 2]])
-        found = usefulness_of(QUERIES, self.clicks, self.classifiers, shortlists)
+        found = neighbour_usefulness(QUERIES, self.clicks, self.classifiers, shortlists)
         np.testing.assert_allclose(found[0], [-1, 0, 1], atol=1e-6)
         assert not found[1].any()  # both candidates score query 2 with 0
         assert not found[3].any()  # item 3 has no click

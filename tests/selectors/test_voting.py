@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaxc.classifiers.base import scaled_to_unit
+from metaxc.classifiers.classifiers import normalize_rows
 from metaxc.errors import DataError
 from metaxc.selectors import NearestSelector, Voters, max_votes
 from metaxc.selectors.revealed import FewClicks, gram, inverted
@@ -19,7 +19,7 @@ def groups():
     axes = np.linalg.qr(random.normal(size=(DIM, DIM)))[0].astype(np.float32)
 
     def around(some):
-        return scaled_to_unit(np.repeat(some, SIZE, axis=0) + 0.02 * random.normal(size=(GROUPS * SIZE, DIM)))
+        return normalize_rows(np.repeat(some, SIZE, axis=0) + 0.02 * random.normal(size=(GROUPS * SIZE, DIM)))
 
     text_axes, query_axes = axes[:GROUPS], axes[GROUPS : 2 * GROUPS]
     return around(text_axes), around(query_axes), text_axes, query_axes
@@ -154,8 +154,8 @@ class TestFewClicks:
     def test_a_ridge_classifier_without_what_all_share(self):
         random = np.random.default_rng(0)
         shared = np.array([1.0, 0, 0, 0])
-        items = scaled_to_unit(2 * shared + 0.1 * random.normal(size=(500, 4)))
-        query = scaled_to_unit(np.array([[2.0, 0.3, 0, 0]]))
+        items = normalize_rows(2 * shared + 0.1 * random.normal(size=(500, 4)))
+        query = normalize_rows(np.array([[2.0, 0.3, 0, 0]]))
         few = FewClicks(query, np.array([1]), ["q"], 2)
         made = few.classifiers(inverted(gram(items)))
         exact = np.linalg.solve(gram(items).astype(np.float64), query[0])

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from metaxc.cli.serve import listen
+from metaxc.cli.serve_command import listen
 from metaxc.serve.app import make_app
-from metaxc.serve.settings import ServeSettings
+from metaxc.serve.serve_settings import ServeSettings
 
 HOME = "http://127.0.0.1:8765"
 

@@ -6,7 +6,7 @@ from served import HOME, add
 
 from metaxc.catalog import Catalog
 from metaxc.serve.app import make_app
-from metaxc.serve.settings import ServeSettings
+from metaxc.serve.serve_settings import ServeSettings
 
 
 def hits(http, query, **asked):

@@ -8,14 +8,14 @@ import pytest
 from fastapi.testclient import TestClient
 from served import HOME, add
 
-from metaxc.catalog.errors import ConflictError, NotFoundError
-from metaxc.catalog.records import Added, NewItem
+from metaxc.catalog.catalog_errors import ConflictError, NotFoundError
+from metaxc.catalog.records import AddResult, NewItem
 from metaxc.serve.app import make_app
 from metaxc.serve.batching import Job, Lane
-from metaxc.serve.errors import BusyError, NotReadyError
-from metaxc.serve.metrics import Metrics
+from metaxc.serve.http_errors import BusyError, NotReadyError
+from metaxc.serve.prometheus_metrics import Metrics
 from metaxc.serve.searching import Search, Searching
-from metaxc.serve.settings import ServeSettings
+from metaxc.serve.serve_settings import ServeSettings
 from metaxc.serve.writing import Add, ClickOn, Delete, Undo, Update, Writing, runs
 
 
@@ -165,7 +165,7 @@ def test_adds_that_wait_together_are_one_transaction_and_each_has_its_count(cata
     catalog.add([NewItem("a", "grey cat a")])
     before = catalog.about().sequence
     answers = Writing(catalog, quiet())(jobs_of(items("b", "c"), items("a", "d"), items("e")))
-    assert answers == [Added(2, 0), Added(1, 1), Added(1, 0)]
+    assert answers == [AddResult(2, 0), AddResult(1, 1), AddResult(1, 0)]
     assert catalog.about().sequence == before + 1
     assert {"b", "c", "d", "e"} <= {item.id for item in catalog.list(limit=500).items}
     catalog.close()
@@ -187,7 +187,7 @@ def test_a_bad_write_fails_alone_and_the_order_is_kept(catalog):
             items("a", text="again"),
         )
     )
-    assert answers[0] == answers[2] == answers[10] == Added(1, 0)
+    assert answers[0] == answers[2] == answers[10] == AddResult(1, 0)
     assert isinstance(answers[1], ConflictError)
     assert [answers[3].item, answers[5].item] == ["c", "c"]
     assert isinstance(answers[4], NotFoundError)

@@ -7,8 +7,8 @@ from served import running
 from metaxc.catalog import Catalog, ConflictError, NewItem, NotFoundError
 from metaxc.errors import ConfigError, DataError
 from metaxc.serve.client import Client
-from metaxc.serve.errors import ForbiddenError, NotReadyError, TokenError, TooLargeError
-from metaxc.serve.settings import ServeSettings
+from metaxc.serve.http_errors import ForbiddenError, NotReadyError, TokenError, TooLargeError
+from metaxc.serve.serve_settings import ServeSettings
 
 READ, WRITE = "r" * 20, "w" * 20
 

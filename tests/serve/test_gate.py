@@ -9,8 +9,8 @@ from served import HOME, add
 
 from metaxc.errors import ConfigError
 from metaxc.serve.app import make_app
-from metaxc.serve.gate import only_reads, same
-from metaxc.serve.settings import ServeSettings
+from metaxc.serve.middleware import only_reads, same
+from metaxc.serve.serve_settings import ServeSettings
 
 READ, WRITE = "r" * 20, "w" * 20
 

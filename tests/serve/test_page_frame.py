@@ -7,7 +7,7 @@ from served import running
 
 from metaxc.catalog import Catalog
 from metaxc.emmett import Emmett
-from metaxc.serve.settings import ServeSettings
+from metaxc.serve.serve_settings import ServeSettings
 
 SCRIPT = "<script>window.hurt = true</script><img src=x onerror='window.hurt = true'> cat"
 

@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from served import HOME, add
 
 from metaxc.serve.app import make_app
-from metaxc.serve.metrics import Recall
+from metaxc.serve.prometheus_metrics import Recall
 from metaxc.serve.searching import shares
-from metaxc.serve.settings import ServeSettings
+from metaxc.serve.serve_settings import ServeSettings
 
 
 def figures(http):

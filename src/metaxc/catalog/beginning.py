@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metaxc.arrays import Floats
 from metaxc.catalog.records import State
 from metaxc.catalog.rows import ItemRow, blob
 from metaxc.catalog.schema import ITEMS, QUERIES
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder
-
-Floats = NDArray[np.float32]
 
 
 def embed_items(encoder: Encoder, texts: Sequence[str]) -> Floats:

@@ -15,23 +15,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metaxc.arrays import Floats
 from metaxc.catalog.beginning import embed_items, embed_queries, take_in
-from metaxc.catalog.errors import CatalogError, ConflictError
-from metaxc.catalog.folder import CatalogFolder
-from metaxc.catalog.inputs import checked_items, checked_query, checked_tags, checked_text
-from metaxc.catalog.life import Subject
+from metaxc.catalog.catalog_errors import CatalogError, ConflictError
+from metaxc.catalog.catalog_settings import CatalogSettings
+from metaxc.catalog.generations import CatalogFolder
+from metaxc.catalog.item_rules import validate_items, validate_query, validate_tags, validate_text
+from metaxc.catalog.lifecycle import ItemInputs
 from metaxc.catalog.reader import Reader
-from metaxc.catalog.records import Added, Click, Item, NewItem
+from metaxc.catalog.records import AddResult, Click, Item, NewItem
 from metaxc.catalog.rows import ItemRow, blob, informs_since
 from metaxc.catalog.schema import CLICKS, DELETED, ITEMS
-from metaxc.catalog.settings import CatalogSettings
 from metaxc.catalog.snapshots import restore_snapshot
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
-
-Floats = NDArray[np.float32]
 
 
 class Catalog(Reader):
@@ -108,18 +106,18 @@ class Catalog(Reader):
         """Let a catalog be what it was; a catalog that is there is replaced at once, a new one is made."""
         restore_snapshot(Path(snapshot), CatalogFolder(folder))
 
-    def add(self, items: Sequence[NewItem]) -> Added:
+    def add(self, items: Sequence[NewItem]) -> AddResult:
         """Take novel items in: from the next search on they are found. All of them, or none.
 
         An item that is there with the same text and tags stays as it is; one with others is a `ConflictError`.
         """
-        asked = checked_items(items)
+        asked = validate_items(items)
         with self._writing:
             new = [item for item in asked if not self._is_there(item)]
             embeddings = embed_items(self.trained.encoder, [item.text for item in new])
             nothing = np.empty((0, embeddings.shape[1]), np.float32)
             subjects = [
-                Subject(item.id, item.text, embedding, nothing, trained=False)
+                ItemInputs(item.id, item.text, embedding, nothing, trained=False)
                 for item, embedding in zip(new, embeddings, strict=True)
             ]
             stages = self._followed.life.stages(subjects)
@@ -134,7 +132,7 @@ class Catalog(Reader):
                         change.put(ITEMS, row.values())
                         change.tag(row.key, (), row.tags)
                 self._follow()
-        return Added(len(new), len(items) - len(new))
+        return AddResult(len(new), len(items) - len(new))
 
     def _is_there(self, item: NewItem) -> bool:
         there = self._lookups.maybe(item.id)
@@ -153,8 +151,8 @@ class Catalog(Reader):
             row = self._lookups.row(name)
             changed = row
             if tags is not None:
-                changed = replace(changed, tags=checked_tags(tags))
-            if text is not None and checked_text(text) != row.text:
+                changed = replace(changed, tags=validate_tags(tags))
+            if text is not None and validate_text(text) != row.text:
                 changed = replace(changed, text=text, embedding=embed_items(self.trained.encoder, [text])[0])
             if changed is row or (changed.text, changed.tags) == (row.text, row.tags):
                 return row.item()
@@ -191,7 +189,7 @@ class Catalog(Reader):
     def clicks(self, pairs: Sequence[tuple[str, str]]) -> list[Click]:
         """Several clicks, (item, query) each; all of them, or none."""
         for _, query in pairs:
-            checked_query(query)
+            validate_query(query)
         if not pairs:
             return []
         with self._writing:

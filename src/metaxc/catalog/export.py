@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metaxc.artifacts import save_json, whole_folder, write_manifest
+from metaxc.arrays import Floats
+from metaxc.artifacts import atomic_folder, save_json, write_manifest
 from metaxc.catalog.rows import stacked
 from metaxc.catalog.store import Store
 from metaxc.errors import ConfigError
-from metaxc.extras import needed
+from metaxc.extras import import_extra
 
-Floats = NDArray[np.float32]
 Format = Literal["npy", "parquet", "faiss", "pgvector"]
 
 BLOCK = 10_000
@@ -38,14 +37,14 @@ def export(store: Store, folder: Path, format: Format) -> int:
         rows = connection.execute("SELECT id, text, tags, state, vector FROM items ORDER BY key").fetchall()
     dim = int(store.facts["dim"])
     ids, vectors = [row[0] for row in rows], stacked((row[4] for row in rows), dim)
-    with whole_folder(folder) as new:
+    with atomic_folder(folder) as new:
         if format == "npy":
             np.save(new / "vectors.npy", vectors, allow_pickle=False)
             save_json(new / "ids.json", ids)
         elif format == "parquet":
             _write_parquet(new / "items.parquet", rows, vectors)
         elif format == "faiss":
-            faiss = needed("faiss", "serve")
+            faiss = import_extra("faiss", "serve")
             index = faiss.IndexFlatIP(dim)
             index.add(vectors)
             faiss.write_index(index, str(new / "index.faiss"))

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metaxc.catalog.errors import NotFoundError
-from metaxc.catalog.records import STATES, Found, Item, Page, State
+from metaxc.arrays import Floats, Keys
+from metaxc.catalog.catalog_errors import NotFoundError
+from metaxc.catalog.records import STATES, CatalogHit, Item, Page, State
 from metaxc.catalog.rows import SHOWN, WHOLE, ItemRow, shown, stacked
 from metaxc.catalog.store import Store
 from metaxc.errors import DataError
-
-Floats = NDArray[np.float32]
-Keys = NDArray[np.int64]
 
 MOST_LISTED = 1_000
 BLOCK = 500
@@ -56,7 +53,7 @@ class Lookups:
             raise NotFoundError("No click of that number", got=number, fix="`explain` lists an item's clicks")
         return self.row(found[0][0])
 
-    def found(self, keys: Keys, scores: Floats) -> list[list[Found]]:
+    def found(self, keys: Keys, scores: Floats) -> list[list[CatalogHit]]:
         """The items at (n, k) keys, with their scores; one that has gone meanwhile is left out."""
         wanted = np.unique(keys[keys >= 0]).tolist()
         there: dict[int, Item] = {}
@@ -67,7 +64,7 @@ class Lookups:
                 there[row[0]] = shown(row)
         return [
             [
-                Found(item.id, item.text, item.tags, item.state, float(score))
+                CatalogHit(item.id, item.text, item.tags, item.state, float(score))
                 for key, score in zip(line, line_scores, strict=True)
                 if (item := there.get(int(key))) is not None
             ]

@@ -10,18 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metaxc.catalog.folder import CatalogFolder
-from metaxc.catalog.life import Life
+from metaxc.catalog.catalog_settings import CatalogSettings
+from metaxc.catalog.generations import CatalogFolder
+from metaxc.catalog.lifecycle import Lifecycle
 from metaxc.catalog.rows import WHOLE, ItemRow, blob
 from metaxc.catalog.schema import CLICKS, ITEMS, QUERIES
-from metaxc.catalog.settings import CatalogSettings
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
 from metaxc.errors import MetaxcError
-
-Floats = NDArray[np.float32]
 
 BLOCK = 256
 
@@ -84,7 +81,7 @@ class _Migration:
     def __init__(self, old: Store, new: Store, model: Emmett, progress: Callable[[int, int], None]):
         self.old, self.new, self.model, self.progress = old, new, model, progress
         settings = CatalogSettings.model_validate_json(old.facts["settings"])
-        self.life = Life(model, settings.observe_after)
+        self.life = Lifecycle(model, settings.observe_after)
         self.observed = {model.items.ids[row] for row in model.observed.tolist()}
         self.done = {row[0] for row in new.rows("SELECT key FROM items")}
         self.total = int(old.rows("SELECT count(*) FROM items")[0][0])

@@ -9,18 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metaxc.catalog.followed import Followed
-from metaxc.catalog.records import Point, Preview, Reached
+from metaxc.arrays import Floats
+from metaxc.catalog.index_follower import IndexFollower
+from metaxc.catalog.records import Point, Preview, ReachedQuery
 from metaxc.catalog.rows import stacked
 from metaxc.catalog.store import Store
-from metaxc.classifiers.base import scaled_to_unit
+from metaxc.classifiers.classifiers import normalize_rows
 from metaxc.emmett import Emmett
 from metaxc.emmett.explanation import Made, Neighbour
 from metaxc.index.topk import top_k
-
-Floats = NDArray[np.float32]
 
 REACH = 10
 """A query reaches an item that stands among its ten best."""
@@ -65,7 +63,7 @@ class Previewer:
         followed: What follows it.
     """
 
-    def __init__(self, store: Store, followed: Followed):
+    def __init__(self, store: Store, followed: IndexFollower):
         self.store, self.followed = store, followed
         self._lock = threading.Lock()
         self._pool: Pool | None = None
@@ -144,7 +142,7 @@ class Previewer:
         )
 
 
-def _reached(pool: Pool, embedding: Floats, vector: Floats) -> list[Reached]:
+def _reached(pool: Pool, embedding: Floats, vector: Floats) -> list[ReachedQuery]:
     """Known queries that find the item either way, the best ranks first."""
     by_encoder = 1 + (pool.encoder_best > (pool.plain @ embedding)[:, None]).sum(axis=1)
     by_meta = 1 + (pool.meta_best > (pool.moved @ vector)[:, None]).sum(axis=1)
@@ -153,7 +151,7 @@ def _reached(pool: Pool, embedding: Floats, vector: Floats) -> list[Reached]:
         before = int(by_encoder[place]) if by_encoder[place] <= REACH else None
         after = int(by_meta[place]) if by_meta[place] <= REACH else None
         change = "gained" if before is None else "lost" if after is None else "kept"
-        found.append(Reached(pool.texts[place], before, after, change))  # type: ignore[arg-type]
+        found.append(ReachedQuery(pool.texts[place], before, after, change))  # type: ignore[arg-type]
     return sorted(
         found, key=lambda one: (one.meta_rank or REACH + 1, one.encoder_rank or REACH + 1, one.query)
     )
@@ -166,14 +164,14 @@ def _map(
     vector: Floats,
     made: Made,
     pool: Pool,
-    reached: Sequence[Reached],
+    reached: Sequence[ReachedQuery],
 ) -> tuple[Point, ...]:
     """The two directions in which the surroundings differ most."""
     rows = [int(row) for row in made.chosen.rows[0] if row >= 0]
     places = {query: place for place, query in enumerate(pool.texts)}
     asked = [places[one.query] for one in reached[:MAPPED_QUERIES]]
     parts = [embedding[None], vector[None], model.selector.embeddings[rows], pool.moved[asked]]
-    points = scaled_to_unit(np.concatenate(parts))
+    points = normalize_rows(np.concatenate(parts))
     centred = points - points.mean(axis=0)
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
     flat = centred @ directions[:2].T

@@ -10,17 +10,26 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from filelock import BaseFileLock
-from numpy.typing import NDArray
 
-from metaxc.catalog.errors import CatalogError
-from metaxc.catalog.folder import CatalogFolder
-from metaxc.catalog.followed import Followed
-from metaxc.catalog.inputs import checked_query, checked_text
+from metaxc.arrays import Floats, Keys
+from metaxc.catalog.catalog_errors import CatalogError
+from metaxc.catalog.catalog_settings import CatalogSettings
+from metaxc.catalog.generations import CatalogFolder
+from metaxc.catalog.index_follower import IndexFollower
+from metaxc.catalog.item_rules import validate_query, validate_text
 from metaxc.catalog.lookups import Lookups
 from metaxc.catalog.preview import Previewer
-from metaxc.catalog.records import About, Click, Explained, Found, Item, Page, Preview, State
+from metaxc.catalog.records import (
+    CatalogHit,
+    CatalogSummary,
+    Click,
+    Item,
+    ItemExplanation,
+    Page,
+    Preview,
+    State,
+)
 from metaxc.catalog.rows import stacked
-from metaxc.catalog.settings import CatalogSettings
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
 from metaxc.errors import DataError
@@ -28,8 +37,6 @@ from metaxc.errors import DataError
 if TYPE_CHECKING:
     from metaxc.catalog.export import Format
 
-Floats = NDArray[np.float32]
-Keys = NDArray[np.int64]
 
 SHOWN_CLICKS = 50
 ATTEMPTS = 5
@@ -55,7 +62,7 @@ class Reader:
         self._lock = lock
         self._writing = threading.RLock()
         self._lookups = Lookups(store)
-        self._followed = Followed(store, model, self.settings.observe_after)
+        self._followed = IndexFollower(store, model, self.settings.observe_after)
         self._previewer = Previewer(store, self._followed)
         self._closed = False
 
@@ -94,7 +101,7 @@ class Reader:
     def encode(self, queries: Sequence[str]) -> Floats:
         """(n, dim) float32: queries as they are searched with."""
         for query in queries:
-            checked_query(query)
+            validate_query(query)
         return self.trained.encode_queries(queries)
 
     def search(
@@ -104,7 +111,7 @@ class Reader:
         *,
         tags: Sequence[str] = (),
         states: Sequence[State] = (),
-    ) -> list[list[Found]]:
+    ) -> list[list[CatalogHit]]:
         """The k best items of each query, best first; fewer where there are fewer.
 
         Args:
@@ -116,7 +123,7 @@ class Reader:
         if k < 1:
             raise DataError("k must be positive", got=k, expected="1 or more")
         vectors = queries if isinstance(queries, np.ndarray) else self.encode(queries)
-        found: list[list[Found]] = []
+        found: list[list[CatalogHit]] = []
         for _ in range(ATTEMPTS):
             self._follow(base=False)
             keys, scores = self._followed.index.search(vectors, k, self._lookups.allowed(tags, states))
@@ -148,7 +155,7 @@ class Reader:
         """Items in the order they came, a part at a time; `after` is the `next` of the part before."""
         return self._lookups.listed(tags, states, after, limit)
 
-    def explain(self, name: str) -> Explained:
+    def explain(self, name: str) -> ItemExplanation:
         """Why an item is where it is."""
         self._follow()
         row = self._lookups.row(name)
@@ -160,7 +167,7 @@ class Reader:
         )
         explanation, vector = life.explain(subject, [click[1] for click in clicks])
         apart = np.linalg.norm(vector - row.vector)
-        return Explained(
+        return ItemExplanation(
             row.item(),
             explanation,
             told[::-1][:SHOWN_CLICKS],
@@ -178,7 +185,7 @@ class Reader:
         """
         self._follow()
         return self._previewer.preview(
-            checked_text(text), frozenset(without), [checked_query(query) for query in revealed]
+            validate_text(text), frozenset(without), [validate_query(query) for query in revealed]
         )
 
     def warm(self) -> None:
@@ -188,14 +195,14 @@ class Reader:
     def represent(self, texts: Sequence[str]) -> Floats:
         """(n, dim) float32: the meta-classifiers of new items, which nothing is written of."""
         self._follow()
-        return self._followed.life.model.represent([checked_text(text) for text in texts])
+        return self._followed.life.model.represent([validate_text(text) for text in texts])
 
-    def about(self) -> About:
+    def about(self) -> CatalogSummary:
         """The catalog in figures."""
         self._follow()
         counted = self._lookups.counted()
         index = self._followed.index
-        return About(
+        return CatalogSummary(
             self.store.facts["model"],
             repr(self.trained.encoder),
             self.trained.encoder.dim,

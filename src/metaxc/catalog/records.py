@@ -41,7 +41,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Added:
+class AddResult:
     """What an add did."""
 
     added: int
@@ -49,7 +49,7 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Found:
+class CatalogHit:
     """One answer of a search."""
 
     id: str
@@ -71,7 +71,7 @@ class Click:
 
 
 @dataclass(frozen=True)
-class Explained:
+class ItemExplanation:
     """Why an item is where it is.
 
     Args:
@@ -99,7 +99,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Reached:
+class ReachedQuery:
     """A known query that finds a new item among its ten best: by the encoder alone, by the meta-classifier, or both."""
 
     query: str
@@ -135,14 +135,14 @@ class Preview:
     text: str
     explanation: Explanation
     off: tuple[Neighbour, ...]
-    reached: tuple[Reached, ...]
+    reached: tuple[ReachedQuery, ...]
     points: tuple[Point, ...]
     pool: int
     seconds: dict[str, float]
 
 
 @dataclass(frozen=True)
-class About:
+class CatalogSummary:
     """A catalog in figures.
 
     Args:

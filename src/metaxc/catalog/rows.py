@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metaxc.catalog.life import Informer, Stage, Subject
+from metaxc.arrays import Floats
+from metaxc.catalog.lifecycle import ItemInputs, ObservedItem, Stage
 from metaxc.catalog.records import Item, State
 from metaxc.catalog.schema import ITEMS, Value
-
-Floats = NDArray[np.float32]
 
 WHOLE = f"SELECT {', '.join(ITEMS.columns)} FROM items"
 SHOWN = "SELECT key, id, text, tags, state, clicks, trained, created, updated FROM items"
@@ -118,15 +116,15 @@ class ItemRow:
             self.trained,
         )
 
-    def subject(self, queries: Floats) -> Subject:
+    def subject(self, queries: Floats) -> ItemInputs:
         """As its vector depends on it."""
-        return Subject(self.id, self.text, self.embedding, queries, self.trained)
+        return ItemInputs(self.id, self.text, self.embedding, queries, self.trained)
 
-    def informer(self) -> Informer:
+    def informer(self) -> ObservedItem:
         """As it informs others."""
         if self.classifier is None:
             raise ValueError("an item without a classifier informs nobody")
-        return Informer(self.id, self.text, self.embedding, self.classifier, self.clicks)
+        return ObservedItem(self.id, self.text, self.embedding, self.classifier, self.clicks)
 
 
 def shown(row: Sequence[Any]) -> Item:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from metaxc.artifacts import sync, verify_folder, whole_folder, write_manifest
-from metaxc.catalog.errors import CatalogError
-from metaxc.catalog.folder import CatalogFolder
+from metaxc.artifacts import atomic_folder, sync, verify_folder, write_manifest
+from metaxc.catalog.catalog_errors import CatalogError
+from metaxc.catalog.generations import CatalogFolder
+from metaxc.catalog.integrity import FILE, write_checksum
 from metaxc.catalog.store import Store
-from metaxc.catalog.witness import FILE, write_checksum
 from metaxc.errors import ModelError
 
 KIND = "catalog snapshot"
@@ -17,7 +17,7 @@ KIND = "catalog snapshot"
 
 def write_snapshot(store: Store, folder: Path) -> None:
     """The last committed state, with checksums; writes go on meanwhile."""
-    with whole_folder(folder) as new:
+    with atomic_folder(folder) as new:
         store.backup(new / FILE)
         write_manifest(new, KIND)
 

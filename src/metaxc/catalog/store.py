@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from metaxc.artifacts import sync, write_whole
-from metaxc.catalog.errors import RESTORE, CatalogError, StorageError, damaged
-from metaxc.catalog.schema import FORMAT, SCHEMA, TABLES, Sum, Table, Value, digest_of_row
-from metaxc.catalog.witness import (
+from metaxc.artifacts import sync, write_atomically
+from metaxc.catalog.catalog_errors import RESTORE, CatalogError, StorageError, damaged
+from metaxc.catalog.integrity import (
     CLOSED,
     FILE,
     MARK,
@@ -35,6 +34,7 @@ from metaxc.catalog.witness import (
     write_checksum,
     write_facts,
 )
+from metaxc.catalog.schema import FORMAT, SCHEMA, TABLES, Sum, Table, Value, digest_of_row
 
 Row = tuple[Any, ...]
 
@@ -142,7 +142,7 @@ class Store:
             write_facts(connection, known)
             connection.execute("COMMIT")
             connection.close()
-        write_whole(folder / MARK, packed_mark(known["uuid"], 0))
+        write_atomically(folder / MARK, packed_mark(known["uuid"], 0))
         return Store(folder)
 
     @staticmethod
@@ -156,7 +156,7 @@ class Store:
                 check_rows(connection, facts)
             finally:
                 connection.close()
-        write_whole(folder / MARK, packed_mark(facts["uuid"], int(facts["sequence"])))
+        write_atomically(folder / MARK, packed_mark(facts["uuid"], int(facts["sequence"])))
         (folder / CLOSED).unlink(missing_ok=True)
         return Store(folder)
 

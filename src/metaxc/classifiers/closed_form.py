@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 
-from metaxc.classifiers.base import Classifiers, check_training, clicks_per_item, scaled_to_unit
-
-Floats = NDArray[np.float32]
+from metaxc.arrays import Floats
+from metaxc.classifiers.classifiers import Classifiers, check_training, clicks_per_item, normalize_rows
 
 QUERY_BLOCK = 65_536
 ITEM_BLOCK = 65_536
@@ -34,14 +32,14 @@ def ridge(queries: Floats, clicks: csr_array, penalty: float = 1.0) -> Classifie
     sums = _sum_of_queries(queries, clicks)
     for start in range(0, len(sums), ITEM_BLOCK):
         part = sums[start : start + ITEM_BLOCK]
-        sums[start : start + ITEM_BLOCK] = scaled_to_unit(cho_solve(factor, part.T.astype(np.float64)).T)
+        sums[start : start + ITEM_BLOCK] = normalize_rows(cho_solve(factor, part.T.astype(np.float64)).T)
     return Classifiers(sums, clicks_per_item(clicks))
 
 
 def centroid(queries: Floats, clicks: csr_array) -> Classifiers:
     """The mean embedding of the queries that clicked an item, at unit length."""
     check_training(queries, clicks)
-    return Classifiers(scaled_to_unit(_sum_of_queries(queries, clicks)), clicks_per_item(clicks))
+    return Classifiers(normalize_rows(_sum_of_queries(queries, clicks)), clicks_per_item(clicks))
 
 
 def _sum_of_queries(queries: Floats, clicks: csr_array) -> Floats:

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_array
 from torch import nn
 from torch.nn import functional
 from tqdm import tqdm
 
-from metaxc.classifiers.base import Classifiers, check_training, scaled_to_unit
+from metaxc.arrays import Floats, Rows
+from metaxc.classifiers.classifiers import Classifiers, check_training, normalize_rows
 from metaxc.classifiers.closed_form import ridge
 from metaxc.index.topk import top_k
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 ALL_ITEMS = 50_000
 """512 queries × 50,000 items are 100 MiB of logits: the most that a step on a laptop should hold."""
@@ -101,7 +98,7 @@ def one_vs_all(
             for optimizer in optimizers:
                 optimizer.step()
             bar.update()
-    trained = scaled_to_unit(weights.weight.detach().numpy())
+    trained = normalize_rows(weights.weight.detach().numpy())
     return Classifiers(trained, start.clicks, layer.detach().numpy() if config.query_layer else None)
 
 
@@ -122,5 +119,5 @@ def _mine(queries: Floats, weights: nn.Embedding, layer: torch.Tensor, config: O
     current = weights.weight.detach().numpy()
     x = np.asarray(queries)
     if config.query_layer:
-        x = scaled_to_unit(x + x @ layer.detach().numpy())
+        x = normalize_rows(x + x @ layer.detach().numpy())
     return top_k(x, current, min(config.mined, len(current)))[0]

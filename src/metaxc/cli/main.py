@@ -7,18 +7,18 @@ import sys
 import typer
 
 from metaxc.cli import (
-    bench,
-    catalog,
-    data,
-    encoder,
-    evaluate,
-    explain,
-    report,
-    represent,
-    search,
-    serve,
-    theory,
-    train,
+    bench_command,
+    catalog_command,
+    data_command,
+    encoder_command,
+    evaluate_command,
+    explain_command,
+    report_command,
+    represent_command,
+    search_command,
+    serve_command,
+    theory_command,
+    train_command,
 )
 from metaxc.errors import MetaxcError
 
@@ -32,19 +32,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(data.app, name="data")
-app.add_typer(encoder.app, name="encoder")
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("represent")(represent.represent)
-app.command("search")(search.search)
-app.command("explain")(explain.explain)
-app.add_typer(catalog.app, name="catalog")
-app.command("serve")(serve.serve)
-app.add_typer(bench.app, name="bench")
-app.command("report")(report.report)
-app.command("theory")(theory.theory)
-app.command("theory-study")(theory.theory_study)
+app.add_typer(data_command.app, name="data")
+app.add_typer(encoder_command.app, name="encoder")
+app.command("train")(train_command.train)
+app.command("evaluate")(evaluate_command.evaluate)
+app.command("represent")(represent_command.represent)
+app.command("search")(search_command.search)
+app.command("explain")(explain_command.explain)
+app.add_typer(catalog_command.app, name="catalog")
+app.command("serve")(serve_command.serve)
+app.add_typer(bench_command.app, name="bench")
+app.command("report")(report_command.report)
+app.command("theory")(theory_command.theory)
+app.command("theory-study")(theory_command.theory_study)
 
 
 @app.callback(invoke_without_command=True)

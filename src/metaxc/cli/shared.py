@@ -44,14 +44,14 @@ Backend = Annotated[
 ]
 
 
-def not_right(error: ValidationError) -> ConfigError:
+def invalid_option(error: ValidationError) -> ConfigError:
     """A setting that its model refused, as the option that gave it."""
     first = error.errors()[0]
     name = "-".join(map(str, first["loc"])).replace("_", "-") or "option"
     return ConfigError(f"--{name} is not right", got=repr(first["input"]), expected=first["msg"])
 
 
-def say(line: str) -> None:
+def print_status(line: str) -> None:
     """One line of progress, to stderr."""
     print(line, file=sys.stderr, flush=True)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from metaxc.data.contents import ClickFile, Contents, TextFile, read_contents
+from metaxc.data.data_problems import Problem, Severity, shown
 from metaxc.data.leaks import novel_twins, query_twins
-from metaxc.data.problems import Problem, Severity, shown
 
 SHOWN = 20  # problems kept of each kind and file; the rest are only counted
 LONG_TEXT = 2_000  # characters; about the 512 tokens past which common encoders read nothing

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from metaxc.arrays import Mask, Rows
 from metaxc.data.dataset import Dataset
 from metaxc.errors import DataError
-
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 def training_clicks(dataset: Dataset) -> tuple[Rows, Rows, csr_array]:
@@ -28,14 +25,14 @@ def training_clicks(dataset: Dataset) -> tuple[Rows, Rows, csr_array]:
     return observed, query_rows, csr_array(clicks[query_rows])
 
 
-def one_click_each(clicks: csr_array, rows: Rows, random: np.random.Generator) -> Rows:
+def draw_clicks(clicks: csr_array, rows: Rows, random: np.random.Generator) -> Rows:
     """One clicked item of each query at `rows`, at random."""
     starts, ends = clicks.indptr[rows], clicks.indptr[rows + 1]
     places = starts + (random.random(len(rows)) * (ends - starts)).astype(np.int64)
     return clicks.indices[places].astype(np.int64)
 
 
-def clicked_pairs(clicks: csr_array, query_rows: Rows, item_rows: Rows) -> Mask:
+def click_mask(clicks: csr_array, query_rows: Rows, item_rows: Rows) -> Mask:
     """(queries, items) bool: which query of a batch clicked which item of it."""
     distinct, column_of = np.unique(item_rows, return_inverse=True)
     part = clicks[query_rows]

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metaxc.data.dataset import ClickLog, Mask, Rows, Texts, check_novel, click_matrix
+from metaxc.arrays import Mask, Rows
+from metaxc.data.data_problems import Problem, Reporter, error
+from metaxc.data.dataset import ClickLog, Texts, check_novel, click_matrix
 from metaxc.data.lines import read_lines, read_pairs, read_texts
-from metaxc.data.problems import Problem, Reporter, error
 from metaxc.errors import DataError
 
 ENDINGS = {

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from metaxc.arrays import Mask, Rows
 
 SHARE = 0.15
 FEWEST_ITEMS, FEWEST_QUERIES = 10, 50

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from metaxc.data.dataset import Mask, Texts
+from metaxc.arrays import Mask
+from metaxc.data.dataset import Texts
 
 
 def folded(text: str) -> str:

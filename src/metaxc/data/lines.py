@@ -17,7 +17,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import IO, Any, cast
 
-from metaxc.data.problems import BYTE_ORDER_MARK, Reporter, error, id_problem, text_problem
+from metaxc.data.data_problems import BYTE_ORDER_MARK, Reporter, error, id_problem, text_problem
 
 _TIME = "seconds since 1970, or an ISO-8601 date or time (UTC where it names no zone)"
 FARTHEST = 1e15  # seconds; beyond it a float64 no longer holds a fraction of a second

@@ -17,7 +17,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metaxc.data.dataset import Dataset, Mask, Rows, Texts, check_novel
+from metaxc.arrays import Mask, Rows
+from metaxc.data.dataset import Dataset, Texts, check_novel
 from metaxc.data.leaks import novel_twins, query_twins
 from metaxc.errors import DataError
 

@@ -6,12 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metaxc.arrays import Floats, Rows
 from metaxc.selectors.voting import OWN_TEXT
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

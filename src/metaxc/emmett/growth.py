@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from metaxc.arrays import Floats
 from metaxc.classifiers import Classifiers
 from metaxc.selectors import Voters
-
-Floats = NDArray[np.float32]
 
 SPARE = 1.5
 """Room is made for half as many again as there are."""

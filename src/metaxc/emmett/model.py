@@ -16,7 +16,7 @@ the two stands an item with its first few clicks: the queries revealed for it vo
     few clicks: u = novel_scale · G(…) + own · t(w),  w a ridge classifier of the revealed queries
 
 The parts are exchangeable. Other selectors and another bank of vectors make other methods of the same model:
-`metaxc.baselines` has NGAME and DEXA.
+`metaxc.research.baselines` has NGAME and DEXA.
 """
 
 from __future__ import annotations
@@ -29,27 +29,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metaxc.artifacts import Arrays, digest_of
+from metaxc.arrays import Doubles, Floats, Mask, Rows
+from metaxc.artifacts import Arrays, json_digest
 from metaxc.classifiers import Classifiers
 from metaxc.data import Texts
 from metaxc.emmett.calibration import Calibration
 from metaxc.emmett.explanation import Explanation, Made, Selected, explained
-from metaxc.emmett.folder import read_facts, read_parts, write_model
 from metaxc.emmett.growth import Base
+from metaxc.emmett.model_folder import read_facts, read_parts, write_model
 from metaxc.encoders import EmbeddingCache, Encoder, unit_rows
 from metaxc.errors import DataError
 from metaxc.generators import TorchGenerator, gather
 from metaxc.index.topk import top_k
 from metaxc.memory import QueryMemory
 from metaxc.selectors import ClusterSelector, NearestSelector, Selector, Voters
-from metaxc.selectors.revealed import Doubles, FewClicks, Revealed, gram, inverted
+from metaxc.selectors.revealed import FewClicks, Revealed, gram, inverted
 from metaxc.selectors.voting import OWN_TEXT
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -402,7 +398,7 @@ class Emmett:
             **({} if self.bank is None else {"bank": self.bank}),
             **({} if self.memory is None else self.memory.arrays()),
         }
-        return digest_of(
+        return json_digest(
             [
                 self.encoder.fingerprint,
                 self.neighbours,

@@ -8,8 +8,8 @@ from pathlib import Path
 from metaxc.artifacts import load_json
 from metaxc.encoders.adapted import Adapted, Static
 from metaxc.encoders.adapter import AdapterConfig
-from metaxc.encoders.base import Encoder, unit_rows
 from metaxc.encoders.cache import EmbeddingCache
+from metaxc.encoders.encoder import Encoder, unit_rows
 from metaxc.encoders.pretrained import Pretrained
 from metaxc.encoders.vectors import Vectors
 from metaxc.errors import ModelError
@@ -22,7 +22,7 @@ __all__ = [
     "Pretrained",
     "Static",
     "Vectors",
-    "frozen_of",
+    "frozen_base",
     "load_encoder",
     "unit_rows",
 ]
@@ -53,7 +53,7 @@ def load_encoder(
     )
 
 
-def frozen_of(
+def frozen_base(
     encoder: Encoder, source: str | Path, cache: EmbeddingCache | None, texts: Sequence[str]
 ) -> Encoder:
     """What an encoder began with: the pretrained weights with the backend it was trained with, or the user's own

@@ -11,14 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from metaxc.artifacts import digest_of, load_arrays, load_json, save_arrays, save_json
+from metaxc.arrays import Floats
+from metaxc.artifacts import json_digest, load_arrays, load_json, save_arrays, save_json
 from metaxc.encoders.adapter import embed_with
 from metaxc.encoders.pretrained import Pretrained
 from metaxc.encoders.tokens import BagTokenizer, TokenBags
 from metaxc.encoders.towers import Tower, TwoTowers
 from metaxc.errors import ModelError
-
-Floats = NDArray[np.float32]
 
 
 class Adapted:
@@ -46,9 +45,11 @@ class Adapted:
 
     @cached_property
     def fingerprint(self) -> str:
-        weights = {name: digest_of(array.tobytes().hex()) for name, array in _arrays_of(self.towers).items()}
+        weights = {
+            name: json_digest(array.tobytes().hex()) for name, array in _arrays_of(self.towers).items()
+        }
         base = None if self.base is None else self.base.fingerprint
-        return digest_of([self.kind, base, weights, digest_of(self.tokenizer.definition)])
+        return json_digest([self.kind, base, weights, json_digest(self.tokenizer.definition)])
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         bags = self.tokenizer(texts)

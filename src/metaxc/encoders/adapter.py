@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_array
 
+from metaxc.arrays import Floats
 from metaxc.encoders.tokens import TokenBags
 from metaxc.encoders.towers import Tower, TwoTowers
 from metaxc.encoders.training.batches import Batches, ClusteredBatches, RandomBatches
 from metaxc.encoders.training.negatives import IndexNegatives
 from metaxc.encoders.training.sides import TowerSides
 from metaxc.encoders.training.trainer import TrainingConfig, embed_all, train
-
-Floats = NDArray[np.float32]
 
 EMBED_BLOCK = 4_096
 

@@ -14,13 +14,11 @@ from pathlib import Path
 
 import numpy as np
 from filelock import FileLock
-from numpy.typing import NDArray
 from tqdm import tqdm
 
-from metaxc.artifacts import digest_of_file, load_json, save_json
+from metaxc.arrays import Floats
+from metaxc.artifacts import file_digest, load_json, save_json
 from metaxc.errors import MetaxcError
-
-Floats = NDArray[np.float32]
 
 CHUNK = 8_192
 """Texts per chunk: about half a minute of a transformer's work on two cores, the most that a kill loses."""
@@ -57,7 +55,7 @@ class EmbeddingCache:
         with FileLock(place / f"{name}.lock"):
             if not _whole(final, facts):
                 self._fill(texts, dim, encode, label, part, done)
-                save_json(facts, {"sha256": digest_of_file(part)})
+                save_json(facts, {"sha256": file_digest(part)})
                 part.rename(final)
                 done.unlink(missing_ok=True)
         vectors: Floats = np.load(final, mmap_mode="r", allow_pickle=False)
@@ -102,6 +100,6 @@ def _whole(final: Path, facts: Path) -> bool:
     if not final.is_file() or not facts.is_file():
         return False
     try:
-        return bool(load_json(facts).get("sha256") == digest_of_file(final))
+        return bool(load_json(facts).get("sha256") == file_digest(final))
     except (MetaxcError, AttributeError):
         return False

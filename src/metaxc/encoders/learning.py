@@ -20,18 +20,16 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metaxc.artifacts import digest_of, verify_folder, whole_folder, write_manifest
+from metaxc.arrays import Floats, Rows
+from metaxc.artifacts import atomic_folder, json_digest, verify_folder, write_manifest
 from metaxc.data import Dataset
 from metaxc.encoders.adapted import Adapted, Static, static_towers
 from metaxc.encoders.adapter import AdapterConfig, embed_with, train_towers
-from metaxc.encoders.base import Encoder
+from metaxc.encoders.encoder import Encoder
 from metaxc.encoders.pretrained import Pretrained
 from metaxc.encoders.tokens import BagTokenizer
 from metaxc.encoders.towers import TwoTowers
 from metaxc.errors import MetaxcError
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 KEPT = "kept encoder"
 
@@ -98,8 +96,8 @@ class TowerEncoding:
 
     @cached_property
     def fingerprint(self) -> str:
-        texts = [digest_of(list(part)) for part in self.texts]
-        return digest_of([self.base.fingerprint, self.config.model_dump(), self.static, texts])
+        texts = [json_digest(list(part)) for part in self.texts]
+        return json_digest([self.base.fingerprint, self.config.model_dump(), self.static, texts])
 
     def restore(self, folder: Path) -> Encoder:
         return Static.load(folder, None) if self.static else Adapted.load(folder, self.base)
@@ -147,7 +145,7 @@ class KeptEncoding:
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
         arrays = (query_rows, item_rows, clicks.indptr, clicks.indices)
         about = [self.encoding.fingerprint, *(_digest(array) for array in arrays)]
-        key = digest_of([*about, seed, torch.get_num_threads()])
+        key = json_digest([*about, seed, torch.get_num_threads()])
 
         def learn(out: Path) -> None:
             self.encoding.learn(query_rows, item_rows, clicks, seed).save(out)
@@ -161,7 +159,7 @@ class KeptEncoding:
             np.save(out / "items.npy", items)
 
         threads = torch.get_num_threads()
-        key = digest_of([self.encoding.fingerprint, encoder.fingerprint, _digest(query_rows), threads])
+        key = json_digest([self.encoding.fingerprint, encoder.fingerprint, _digest(query_rows), threads])
         place = self._whole(f"embeddings-{key[:32]}", embed)
         queries, items = (np.load(place / f"{name}.npy", mmap_mode="r") for name in ("queries", "items"))
         return queries, items
@@ -174,7 +172,7 @@ class KeptEncoding:
             try:
                 verify_folder(place, KEPT)
             except MetaxcError:  # absent, unfinished or damaged
-                with whole_folder(place) as new:
+                with atomic_folder(place) as new:
                     build(new)
                     write_manifest(new, KEPT)
         return place

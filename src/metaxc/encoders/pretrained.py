@@ -16,20 +16,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from metaxc.artifacts import digest_of, digest_of_file, load_arrays, load_json, save_json
-from metaxc.encoders.batches import batches_by_length, padded
+from metaxc.arrays import Floats
+from metaxc.artifacts import file_digest, json_digest, load_arrays, load_json, save_json
 from metaxc.encoders.cache import EmbeddingCache
+from metaxc.encoders.length_batches import batches_by_length, padded
 from metaxc.encoders.onnx import BACKENDS, INSTALL, OnnxModel, missing, named_by
-from metaxc.encoders.onnx.choice import choose, remembered, sample_of
-from metaxc.encoders.onnx.export import exported
-from metaxc.encoders.onnx.settings import versions
+from metaxc.encoders.onnx.backend_choice import choose, remembered, sample_of
+from metaxc.encoders.onnx.onnx_export import exported
+from metaxc.encoders.onnx.onnx_install import versions
 from metaxc.encoders.tokens import BagTokenizer, TokenBags
 from metaxc.errors import ConfigError, ModelError
-
-Floats = NDArray[np.float32]
 
 DEFAULT = "all-MiniLM-L6-v2"
 TOKENS = 1024
@@ -94,7 +92,7 @@ class Pretrained:
         assert self._texts is not None
         sample = sample_of(self._texts)
         keep = (
-            self._keep and self._keep / f"choice-{digest_of([self.weights, sample, *versions()])[:32]}.json"
+            self._keep and self._keep / f"choice-{json_digest([self.weights, sample, *versions()])[:32]}.json"
         )
         return remembered(keep, lambda: choose(sample, self._plain, self._encode_by, self._report))
 
@@ -125,7 +123,7 @@ class Pretrained:
         for file in sorted(self.folder.rglob("*")):
             if file.is_file() and file.suffix not in _NOT_WEIGHTS and not file.name.startswith("."):
                 digest.update(file.relative_to(self.folder).as_posix().encode())
-                digest.update(digest_of_file(file).encode())
+                digest.update(file_digest(file).encode())
         return digest.hexdigest()
 
     @property

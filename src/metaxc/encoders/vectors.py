@@ -10,12 +10,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from metaxc.artifacts import digest_of, load_arrays, load_json, save_arrays, save_json
+from metaxc.arrays import Floats
+from metaxc.artifacts import json_digest, load_arrays, load_json, save_arrays, save_json
 from metaxc.data import Dataset, Texts
-from metaxc.encoders.base import unit_rows
+from metaxc.encoders.encoder import unit_rows
 from metaxc.errors import DataError
-
-Floats = NDArray[np.float32]
 
 
 class Vectors:
@@ -66,7 +65,7 @@ class Vectors:
     @cached_property
     def fingerprint(self) -> str:
         parts = [self.query_texts, self.queries.tobytes().hex(), self.item_texts, self.items.tobytes().hex()]
-        return digest_of([self.kind, *(digest_of(part) for part in parts)])
+        return json_digest([self.kind, *(json_digest(part) for part in parts)])
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         return self.queries[_rows(texts, self._query_row, "query")]

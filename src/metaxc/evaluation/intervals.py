@@ -9,24 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metaxc.arrays import Doubles
 from metaxc.errors import ConfigError, DataError
-
-Values = NDArray[np.float64]
 
 # Counts held at once, 8 bytes each: 100 resamples of 40,000 queries are 32 MB.
 BLOCK = 4_000_000
 
 
 def bootstrap(
-    values: Values,
+    values: Doubles,
     resamples: int = 1000,
     seed: int = 0,
     *,
-    possible: Values | None = None,
+    possible: Doubles | None = None,
     confidence: float = 0.95,
-) -> tuple[Values, Values]:
+) -> tuple[Doubles, Doubles]:
     """Percentile confidence intervals of means over queries.
 
     Args:
@@ -43,7 +41,7 @@ def bootstrap(
     _check(values, 2, resamples)
     if possible is not None and possible.shape != values.shape:
         raise DataError(
-            "Values and what was possible differ in shape", got=possible.shape, expected=values.shape
+            "Doubles and what was possible differ in shape", got=possible.shape, expected=values.shape
         )
     queries = len(values)
     drawn = []
@@ -55,7 +53,7 @@ def bootstrap(
     return low, high
 
 
-def paired_bootstrap(a: Values, b: Values, resamples: int = 10_000, seed: int = 0) -> float:
+def paired_bootstrap(a: Doubles, b: Doubles, resamples: int = 10_000, seed: int = 0) -> float:
     """Two-sided p-value of "a and b have the same mean", from the same queries answered twice.
 
     The differences are shifted to a mean of 0 and drawn again; p is the share of resamples whose mean is at
@@ -85,7 +83,7 @@ def paired_bootstrap(a: Values, b: Values, resamples: int = 10_000, seed: int = 
     return (extreme + 1) / (resamples + 1)
 
 
-def _draws(queries: int, resamples: int, seed: int) -> Iterator[Values]:
+def _draws(queries: int, resamples: int, seed: int) -> Iterator[Doubles]:
     """Blocks of (resamples in the block, queries) float64: how often each query was drawn."""
     generator = np.random.default_rng(seed)
     block = max(1, BLOCK // queries)
@@ -96,7 +94,7 @@ def _draws(queries: int, resamples: int, seed: int) -> Iterator[Values]:
         yield counts
 
 
-def _check(values: Values, axes: int, resamples: int) -> None:
+def _check(values: Doubles, axes: int, resamples: int) -> None:
     if values.ndim != axes or not len(values):
         raise DataError(
             "There is nothing to resample",

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metaxc.data.dataset import ClickLog, Dataset, Mask, Rows
+from metaxc.arrays import Doubles, Mask, Rows
+from metaxc.data.dataset import ClickLog, Dataset
 from metaxc.errors import ConfigError, DataError
 from metaxc.evaluation.intervals import bootstrap
 from metaxc.metrics import (
@@ -28,8 +28,6 @@ from metaxc.metrics import (
     query_values,
     relevant_counts,
 )
-
-Values = NDArray[np.float64]
 
 Search = Callable[[Sequence[str], int, Mask | None], Rows]
 """search(query texts, k, among) -> (queries, k) int64, rows of `dataset.items` best first, -1 for no answer;
@@ -77,7 +75,7 @@ class Evaluation:
     intervals: Mapping[str, Mapping[str, tuple[float, float]]]
     counts: Mapping[str, Mapping[str, int]]
     seconds: Mapping[str, float]
-    per_query: Mapping[str, Mapping[str, Values]] = field(repr=False)
+    per_query: Mapping[str, Mapping[str, Doubles]] = field(repr=False)
     queries: Mapping[str, Rows] = field(repr=False)
     conventions: str = field(default=CONVENTIONS, repr=False)
 
@@ -130,7 +128,7 @@ def evaluate(
     ranges: dict[str, dict[str, tuple[float, float]]] = {}
     counts: dict[str, dict[str, int]] = {}
     seconds: dict[str, float] = {}
-    per_query: dict[str, dict[str, Values]] = {}
+    per_query: dict[str, dict[str, Doubles]] = {}
     queries: dict[str, Rows] = {}
     for setting in settings:
         among = dataset.novel_mask if setting == "zero_shot" else None
@@ -177,7 +175,7 @@ def _judged(dataset: Dataset) -> tuple[ClickLog, csr_array | None]:
     return ClickLog(test.queries, kept), filters
 
 
-def _training_weights(dataset: Dataset, a: float, b: float) -> Values:
+def _training_weights(dataset: Dataset, a: float, b: float) -> Doubles:
     """(items,) inverse propensities from what a learner may see; novel items have no clicks there."""
     log = dataset.observed_log()
     clicked = np.zeros(len(dataset.items), dtype=np.int64)

@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from metaxc.arrays import Floats
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder
 from metaxc.errors import DataError
 from metaxc.evaluation.protocol import Search
 from metaxc.index.topk import top_k
-
-Floats = NDArray[np.float32]
 
 
 def model_search(model: Emmett, dataset: Dataset) -> Search:

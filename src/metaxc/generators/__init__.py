@@ -6,11 +6,11 @@ from pathlib import Path
 
 from metaxc.artifacts import load_arrays, load_json, save_arrays, save_json
 from metaxc.errors import ModelError
-from metaxc.generators.base import Generator, TorchGenerator, gather
 from metaxc.generators.episodes import Episode
 from metaxc.generators.gated import Gated
+from metaxc.generators.generator import Generator, TorchGenerator, gather
+from metaxc.generators.generator_training import GeneratorTraining, train_generator
 from metaxc.generators.sums import Combine, Sum, WeightedSum
-from metaxc.generators.training import GeneratorTraining, train_generator
 from metaxc.generators.transformer import PostNormTransformer, ResidualTransformer
 
 KINDS: dict[str, type[TorchGenerator]] = {

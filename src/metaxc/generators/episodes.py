@@ -13,12 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from metaxc.arrays import Floats, Mask, Rows
 
 
 @dataclass(frozen=True)

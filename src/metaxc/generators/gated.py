@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metaxc.generators.base import TorchGenerator, shares
+from metaxc.generators.generator import TorchGenerator, shares
 from metaxc.generators.sums import weighted
 
 OF_NEIGHBOUR, OF_ITEM = 5, 9

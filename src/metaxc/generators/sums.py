@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from metaxc.generators.base import TorchGenerator, softmax_weights
+from metaxc.generators.generator import TorchGenerator, softmax_weights
 
 
 class Combine(TorchGenerator):

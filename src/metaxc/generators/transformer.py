@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from metaxc.generators.base import TorchGenerator, softmax_weights
+from metaxc.generators.generator import TorchGenerator, softmax_weights
 from metaxc.generators.sums import weighted
 
 

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from metaxc.arrays import Floats, Rows
 from metaxc.errors import ModelError
-from metaxc.extras import needed
-from metaxc.index.slots import Floats, Rows
+from metaxc.extras import import_extra
 
 Bytes = NDArray[np.uint8]
 
@@ -107,7 +107,7 @@ class Codes:
         self.wear = wear or Wear()
         self.is_odd = np.zeros(faiss_index.ntotal, np.bool_) if is_odd is None else is_odd
         self.odd: Rows = np.flatnonzero(self.is_odd)
-        self._faiss = needed("faiss", "serve")
+        self._faiss = import_extra("faiss", "serve")
         self._index = faiss_index
         self._packer = faiss_index.get_CodePacker()
 
@@ -117,7 +117,7 @@ class Codes:
 
         The same sample and seed give the same codes.
         """
-        faiss = needed("faiss", "serve")
+        faiss = import_extra("faiss", "serve")
         dim = sample.shape[1]
         index = faiss.IndexPQFastScan(dim + dim % 2, (dim + 1) // 2, 4, faiss.METRIC_INNER_PRODUCT)
         index.pq.cp.niter, index.pq.cp.seed = ROUNDS, seed
@@ -188,7 +188,7 @@ class Codes:
     @classmethod
     def of_arrays(cls, arrays: dict[str, NDArray[Any]], dim: int, count: int) -> Codes:
         """Codes from what `arrays` gave; their checksum must have been verified. A misfit is a `ModelError`."""
-        faiss = needed("faiss", "serve")
+        faiss = import_extra("faiss", "serve")
         try:
             index = faiss.deserialize_index(arrays["codes"])
             worst, trained, added, error, length = arrays["wear"].tolist()

@@ -7,14 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from metaxc.arrays import Floats, Keys
 from metaxc.index.files import write_index
 from metaxc.index.lock import SharedLock
 from metaxc.index.ranking import best
-from metaxc.index.slots import Floats, Keys, Slots, checked_k, checked_keys, checked_vectors
+from metaxc.index.slots import Slots, validate_k, validate_keys, validate_vectors
 
 
 class ExactIndex:
-    """Exact search over all vectors. See `metaxc.index.base.Index` for the methods.
+    """Exact search over all vectors. See `metaxc.index.protocol.Index` for the methods.
 
     Args:
         dim: Length of a vector.
@@ -38,20 +39,20 @@ class ExactIndex:
 
     def add(self, keys: Keys, vectors: Floats) -> None:
         """Add or replace."""
-        keys = checked_keys(keys)
-        vectors = checked_vectors(vectors, self.dim, len(keys))
+        keys = validate_keys(keys)
+        vectors = validate_vectors(vectors, self.dim, len(keys))
         with self._lock.writing():
             self._slots.put(keys, vectors)
 
     def remove(self, keys: Keys) -> None:
         """Remove; unknown keys are refused."""
-        keys = checked_keys(keys)
+        keys = validate_keys(keys)
         with self._lock.writing():
             self._slots.drop(keys)
 
     def search(self, vectors: Floats, k: int, allowed: Keys | None = None) -> tuple[Keys, Floats]:
         """The k best keys of each query."""
-        queries, k = checked_vectors(vectors, self.dim), checked_k(k)
+        queries, k = validate_vectors(vectors, self.dim), validate_k(k)
         with self._lock.reading():
             among = None if allowed is None else self._slots.known(np.asarray(allowed, np.int64))
             return best(self._slots, queries, k, among)

@@ -9,21 +9,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from metaxc.arrays import Floats, Keys
 from metaxc.artifacts import (
     Arrays,
+    atomic_folder,
     load_arrays,
     load_json,
     save_arrays,
     save_json,
     verify_folder,
-    whole_folder,
     write_manifest,
 )
 from metaxc.errors import DataError, ModelError
-from metaxc.index.slots import Floats, Keys, checked_keys, checked_vectors
+from metaxc.index.slots import validate_keys, validate_vectors
 
 if TYPE_CHECKING:
-    from metaxc.index.base import Index
+    from metaxc.index.protocol import Index
 
 KIND = "index"
 VECTORS, CODES, ABOUT = "vectors.safetensors", "codes.safetensors", "index.json"
@@ -38,7 +39,7 @@ def write_index(
     codes: Arrays | None = None,
 ) -> None:
     """Write an index of the kind "exact" or "scan"; what `save` does."""
-    with whole_folder(folder) as new:
+    with atomic_folder(folder) as new:
         save_arrays(new / VECTORS, {"keys": keys, "vectors": vectors})
         if codes is not None:
             save_arrays(new / CODES, codes)
@@ -61,8 +62,8 @@ def load_index(folder: Path) -> tuple[Index, dict[str, Any]]:
     arrays = load_arrays(folder / VECTORS)
     try:
         kind, dim, count, facts = about["kind"], about["dim"], about["count"], about["facts"]
-        keys = checked_keys(arrays["keys"])
-        vectors = checked_vectors(arrays["vectors"], dim, count)
+        keys = validate_keys(arrays["keys"])
+        vectors = validate_vectors(arrays["vectors"], dim, count)
         if len(keys) != count or kind not in (ExactIndex.kind, ScanIndex.kind):
             raise ValueError(f"{len(keys):,} keys in an index of kind {kind!r}")
         coded = load_arrays(folder / CODES) if about["coded"] else None

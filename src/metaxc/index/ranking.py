@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from metaxc.index.slots import Floats, Keys, Rows, Slots
+from metaxc.arrays import Floats, Keys, Rows
+from metaxc.index.slots import Slots
 from metaxc.index.topk import top_k
 
 SPARE = 16

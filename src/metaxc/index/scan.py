@@ -16,12 +16,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from metaxc.extras import needed
+from metaxc.arrays import Floats, Keys, Rows
+from metaxc.extras import import_extra
 from metaxc.index.codes import Codes
 from metaxc.index.files import write_index
 from metaxc.index.lock import SharedLock
 from metaxc.index.ranking import best, padded, ranked
-from metaxc.index.slots import Floats, Keys, Rows, Slots, checked_k, checked_keys, checked_vectors
+from metaxc.index.slots import Slots, validate_k, validate_keys, validate_vectors
 
 SHORTLIST = 400
 """Candidates per query that are ranked exactly; ten per answer where more than 40 are asked for. At 100,000 × 384,
@@ -55,7 +56,7 @@ CHUNK = 1024
 
 
 class ScanIndex:
-    """Approximate search by 4-bit codes with exact scores. See `metaxc.index.base.Index` for the methods.
+    """Approximate search by 4-bit codes with exact scores. See `metaxc.index.protocol.Index` for the methods.
 
     Needs faiss, from the extra `serve`.
 
@@ -67,7 +68,7 @@ class ScanIndex:
     kind: ClassVar[str] = "scan"
 
     def __init__(self, dim: int, seed: int = 0):
-        self._faiss = needed("faiss", "serve")
+        self._faiss = import_extra("faiss", "serve")
         self.dim = dim
         self.seed = seed
         self._slots = Slots(dim)
@@ -89,8 +90,8 @@ class ScanIndex:
 
     def add(self, keys: Keys, vectors: Floats) -> None:
         """Add or replace. The first vectors of an index are coded at once, before the call returns."""
-        keys = checked_keys(keys)
-        vectors = checked_vectors(vectors, self.dim, len(keys))
+        keys = validate_keys(keys)
+        vectors = validate_vectors(vectors, self.dim, len(keys))
         codes = self._codes
         encoded = None if codes is None else codes.encoded(vectors)
         with self._lock.writing():
@@ -107,7 +108,7 @@ class ScanIndex:
 
     def remove(self, keys: Keys) -> None:
         """Remove; unknown keys are refused."""
-        keys = checked_keys(keys)
+        keys = validate_keys(keys)
         with self._lock.writing():
             holes, moved = self._slots.drop(keys)
             if self._codes is not None:
@@ -118,7 +119,7 @@ class ScanIndex:
 
     def search(self, vectors: Floats, k: int, allowed: Keys | None = None) -> tuple[Keys, Floats]:
         """The k best keys of each query; a filter never makes the answer short."""
-        queries, k = checked_vectors(vectors, self.dim), checked_k(k)
+        queries, k = validate_vectors(vectors, self.dim), validate_k(k)
         with self._lock.reading():
             slots, codes = self._slots, self._codes
             among = None if allowed is None else slots.known(np.asarray(allowed, np.int64))
@@ -132,7 +133,7 @@ class ScanIndex:
 
     def search_exactly(self, vectors: Floats, k: int) -> tuple[Keys, Floats]:
         """The k best keys of each query, without the codes."""
-        queries, k = checked_vectors(vectors, self.dim), checked_k(k)
+        queries, k = validate_vectors(vectors, self.dim), validate_k(k)
         with self._lock.reading():
             return best(self._slots, queries, k)
 

@@ -7,13 +7,10 @@ any number of changes the table is as it would be when built afresh, but for its
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from metaxc.arrays import Floats, Keys, Rows
 from metaxc.errors import DataError
-
-Floats = NDArray[np.float32]
-Keys = NDArray[np.int64]
-Rows = NDArray[np.int64]
 
 SMALLEST = 1024
 """Slots that are held at least; from there the room doubles, and halves when three quarters are empty."""
@@ -108,7 +105,7 @@ class Slots:
         self.keys, self.vectors = keys, vectors
 
 
-def checked_keys(keys: ArrayLike) -> Keys:
+def validate_keys(keys: ArrayLike) -> Keys:
     """Keys (n,) int64, each once and not negative; otherwise a `DataError`."""
     array = np.asarray(keys)
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
@@ -129,7 +126,7 @@ def checked_keys(keys: ArrayLike) -> Keys:
     return array
 
 
-def checked_vectors(vectors: ArrayLike, dim: int, count: int | None = None) -> Floats:
+def validate_vectors(vectors: ArrayLike, dim: int, count: int | None = None) -> Floats:
     """Vectors (n, dim) float32, finite; otherwise a `DataError`. No copy is made where none is needed."""
     array = np.ascontiguousarray(vectors, np.float32)
     if array.ndim != 2 or array.shape[1] != dim or (count is not None and len(array) != count):
@@ -152,7 +149,7 @@ def checked_vectors(vectors: ArrayLike, dim: int, count: int | None = None) -> F
     return array
 
 
-def checked_k(k: int) -> int:
+def validate_k(k: int) -> int:
     """How many answers, 1 or more; otherwise a `DataError`."""
     if k < 1:
         raise DataError("A search for no answer", got=f"k = {k}", expected="k of 1 or more")

@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
+from metaxc.arrays import Floats, Rows
 
 QUERY_BLOCK = 512
 VECTOR_BLOCK = 65_536

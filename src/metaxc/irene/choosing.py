@@ -13,15 +13,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from metaxc.arrays import Floats, Mask, Rows
 from metaxc.classifiers import Classifiers
 from metaxc.data.folds import Fold
 from metaxc.emmett import Calibration
 from metaxc.encoders.learning import Encoding
 from metaxc.generators import Episode, TorchGenerator, gather
-from metaxc.generators.training import TrainedGenerator
+from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.irene.config import IreneConfig
 from metaxc.irene.parts import (
     classifiers_of,
@@ -47,10 +47,6 @@ from metaxc.tuning import (
     choose_recall,
     zero_shot_quality,
 )
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 GATED_START = CombineChoice(neighbours=20, strength=0.5, temperature=0.1, neighbour_prior=10.0)
 """Many neighbours, and the combine's defaults: which of them count, and how much, is learnt."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers, centroid, one_vs_all, ridge
 from metaxc.generators import (
     Combine,
@@ -22,14 +22,11 @@ from metaxc.generators import (
     WeightedSum,
     train_generator,
 )
-from metaxc.generators.training import TrainedGenerator
+from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.irene.config import IreneConfig
 from metaxc.memory import QueryMemory, Recall
 from metaxc.selectors import NearestSelector
 from metaxc.tuning import CombineChoice
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 
 def memory_of(

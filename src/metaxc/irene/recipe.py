@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metaxc.artifacts import Stages, digest_of, load_arrays, load_json, save_arrays, save_json
+from metaxc.arrays import Floats, Rows
+from metaxc.artifacts import Stages, json_digest, load_arrays, load_json, save_arrays, save_json
 from metaxc.classifiers import Classifiers
 from metaxc.data import Dataset
 from metaxc.data.clicks import training_clicks
@@ -33,17 +33,14 @@ from metaxc.emmett import Calibration, Emmett
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
 from metaxc.encoders.adapted import Adapted
 from metaxc.encoders.learning import Encoding, FixedEncoding, KeptEncoding, TowerEncoding
-from metaxc.encoders.training.record import EncoderRecord, known_folds
+from metaxc.encoders.training.encoder_record import EncoderRecord, known_folds
 from metaxc.generators import Episode, GeneratorTraining, load_generator, save_generator
-from metaxc.generators.training import TrainedGenerator
+from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.irene.choosing import Chosen, choose_constants, in_words
 from metaxc.irene.config import IreneConfig
 from metaxc.irene.parts import classifiers_of, generator_of, has_bank, informing_of, memory_of, neighbours_of
 from metaxc.memory import Recall
 from metaxc.tuning import CombineChoice
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 CURVE_POINTS = 100
 
@@ -247,7 +244,7 @@ class Irene:
     def inputs(self, dataset: Dataset) -> str:
         """SHA-256 of all that decides what is trained: same inputs, same model."""
         encoder = self.encoder or self.base_for(dataset)
-        return digest_of(
+        return json_digest(
             [dataset.fingerprint, self.config.model_dump(), encoder.fingerprint, torch.get_num_threads()]
         )
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from metaxc.artifacts import Arrays, load_arrays, save_arrays
 from metaxc.errors import ModelError
-from metaxc.selectors.base import Selector
 from metaxc.selectors.clusters import ClusterSelector, cluster
 from metaxc.selectors.nearest import NearestSelector
 from metaxc.selectors.rerank import RerankSelector
+from metaxc.selectors.selector import Selector
 from metaxc.selectors.voting import Voters, max_votes
 
 __all__ = [
@@ -19,14 +19,14 @@ __all__ = [
     "Selector",
     "Voters",
     "cluster",
-    "kind_of",
     "load_selector",
     "max_votes",
     "save_selector",
+    "selector_kind",
 ]
 
 
-def kind_of(selector: Selector) -> str:
+def selector_kind(selector: Selector) -> str:
     """What a model folder calls the selector; one of a user's making is `"own"`."""
     return str(getattr(selector, "kind", "own"))
 
@@ -48,7 +48,7 @@ def load_selector(file: Path, kind: str, given: Selector | None) -> tuple[Select
 
     Args:
         file: As `save_selector` wrote it; may be absent.
-        kind: As `kind_of` named it.
+        kind: As `selector_kind` named it.
         given: Used in its place when not None.
     """
     arrays = load_arrays(file) if file.is_file() else {}

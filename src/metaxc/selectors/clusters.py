@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metaxc.classifiers.base import scaled_to_unit
+from metaxc.arrays import Floats, Rows
+from metaxc.classifiers.classifiers import normalize_rows
 from metaxc.errors import DataError
 from metaxc.index.topk import top_k
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 KMEANS_BATCH = 4_096
 FEW_CLUSTERS = 100
@@ -81,7 +78,7 @@ def cluster(embeddings: Floats, n: int, seed: int = 0) -> tuple[Floats, Rows]:
         reassignment_ratio=0.05,
         random_state=seed,
     )
-    centroids = scaled_to_unit(means.fit(np.asarray(embeddings)).cluster_centers_)
+    centroids = normalize_rows(means.fit(np.asarray(embeddings)).cluster_centers_)
     assigned = top_k(embeddings, centroids, 1)[0][:, 0]
     kept, assigned = np.unique(assigned, return_inverse=True)
     return centroids[kept], assigned.astype(np.int64)

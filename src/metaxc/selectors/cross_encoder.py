@@ -20,15 +20,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from tqdm import tqdm
 
-from metaxc.artifacts import verify_folder, whole_folder, write_manifest
+from metaxc.arrays import Floats, Rows
+from metaxc.artifacts import atomic_folder, verify_folder, write_manifest
 from metaxc.errors import DataError, ModelError
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 KIND = "cross-encoder"
 MAX_TOKENS = 64
@@ -40,7 +37,7 @@ LEARNING_RATE, HEAD_LEARNING_RATE = 1e-4, 1e-3
 """The head starts from nothing and the layers do not."""
 
 
-def usefulness_of(queries: Floats, clicks: csr_array, classifiers: Floats, shortlists: Rows) -> Floats:
+def neighbour_usefulness(queries: Floats, clicks: csr_array, classifiers: Floats, shortlists: Rows) -> Floats:
     """(items, S) float32: how useful each candidate is to each item, mean 0 and spread 1 within a shortlist.
 
     Before that it is the mean score of the candidate's classifier over the queries that clicked the item. 0 where a
@@ -98,7 +95,7 @@ class CrossEncoderReranker:
 
     def save(self, folder: str | Path) -> None:
         """Write weights (safetensors), tokenizer and configuration, with their checksums."""
-        with whole_folder(Path(folder)) as new:
+        with atomic_folder(Path(folder)) as new:
             self.model.save_pretrained(new)
             self.tokenizer.save_pretrained(new)
             write_manifest(new, KIND)
@@ -126,7 +123,7 @@ def train_cross_encoder(
     Args:
         texts: (items,) the observed items' texts.
         shortlists: (items, S) candidates of each, −1 pads.
-        usefulness: (items, S) as `usefulness_of` gives it.
+        usefulness: (items, S) as `neighbour_usefulness` gives it.
         base_folder: The pretrained transformer, `metaxc.encoders.Pretrained().folder` or another.
         pairs: How many to draw, at random among all that are not padded.
         epochs: Passes over them.

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from metaxc.arrays import Floats, Rows
 from metaxc.index.topk import top_k
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 
 class NearestSelector:

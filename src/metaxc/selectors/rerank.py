@@ -14,11 +14,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from metaxc.arrays import Floats, Rows
 from metaxc.errors import DataError
-from metaxc.selectors.base import Selector
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
+from metaxc.selectors.selector import Selector
 
 Rerank = Callable[[list[str], list[list[str]]], "NDArray[np.floating]"]
 """(n item texts, n lists of candidate texts) → (n, candidates) scores, higher is better."""

@@ -6,15 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from metaxc.classifiers.base import Classifiers, scaled_to_unit
+from metaxc.arrays import Doubles, Floats, Rows
+from metaxc.classifiers.classifiers import Classifiers, normalize_rows
 from metaxc.errors import DataError
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
-Rows = NDArray[np.int64]
 
 Revealed = Sequence[Sequence[str] | Floats]
 """Per item the queries known to have clicked it, as texts or as (n, dim) query embeddings; may be empty."""
@@ -89,7 +85,7 @@ class FewClicks:
         sums = np.zeros((self.items, self.queries.shape[1]), dtype=np.float32)
         np.add.at(sums, self.owner, self.queries)
         weights = sums.astype(np.float64) @ inverse
-        return Classifiers(scaled_to_unit(weights), np.bincount(self.owner, minlength=self.items))
+        return Classifiers(normalize_rows(weights), np.bincount(self.owner, minlength=self.items))
 
 
 def gram(embeddings: Floats, penalty: float = 1.0) -> Floats:

@@ -20,13 +20,10 @@ be among the K best of all.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metaxc.arrays import Floats, Rows
 from metaxc.index.topk import top_k
 from metaxc.selectors.nearest import without
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 OWN_TEXT = -1
 """The voter of a neighbour that the item's own text brought."""

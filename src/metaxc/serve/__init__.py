@@ -3,7 +3,7 @@
 Its packages belong to the extra `serve`; where they are missing, importing this room says how to install them.
 """
 
-from metaxc.extras import needed
+from metaxc.extras import import_extra
 
 for _module in ("fastapi", "uvicorn", "prometheus_client", "httpx"):
-    needed(_module, "serve")
+    import_extra(_module, "serve")

@@ -18,14 +18,20 @@ from fastapi.staticfiles import StaticFiles
 
 from metaxc import __version__
 from metaxc.catalog import Catalog
-from metaxc.catalog.errors import NotFoundError
-from metaxc.catalog.records import About, Added, Click, Explained, Item, Page, Preview, State
+from metaxc.catalog.catalog_errors import NotFoundError
+from metaxc.catalog.records import (
+    AddResult,
+    CatalogSummary,
+    Click,
+    Item,
+    ItemExplanation,
+    Page,
+    Preview,
+    State,
+)
 from metaxc.errors import DataError
-from metaxc.serve import schema
-from metaxc.serve.errors import MEANS, Problem, answer_errors
-from metaxc.serve.gate import Body, Gate, Shell, is_open
-from metaxc.serve.metrics import CONTENT_TYPE
-from metaxc.serve.schema import (
+from metaxc.serve import api_types
+from metaxc.serve.api_types import (
     Answer,
     Answers,
     Cursor,
@@ -37,9 +43,12 @@ from metaxc.serve.schema import (
     Requests,
     Tag,
 )
+from metaxc.serve.http_errors import MEANS, Problem, answer_errors
+from metaxc.serve.middleware import AccessControl, BodyLimit, SecurityHeaders, is_open
+from metaxc.serve.prometheus_metrics import CONTENT_TYPE
 from metaxc.serve.searching import Search
+from metaxc.serve.serve_settings import ServeSettings
 from metaxc.serve.service import Service
-from metaxc.serve.settings import ServeSettings
 from metaxc.serve.writing import Add, ClickOn, Delete, Undo, Update
 
 PAGE = Path(__file__).parent / "page"
@@ -87,9 +96,9 @@ def make_app(
     app.include_router(_items(service, settings))
     app.include_router(_searches(service, settings))
     _page(app)
-    app.add_middleware(Body, settings=settings)
-    app.add_middleware(Gate, settings=settings, state=lambda: service.state, room=service.check_room)
-    app.add_middleware(Shell, metrics=service.metrics)
+    app.add_middleware(BodyLimit, settings=settings)
+    app.add_middleware(AccessControl, settings=settings, state=lambda: service.state, room=service.check_room)
+    app.add_middleware(SecurityHeaders, metrics=service.metrics)
     if settings.guarded:
         _tell_of_tokens(app)
     return app
@@ -163,15 +172,15 @@ def _items(service: Service, settings: ServeSettings) -> APIRouter:
     limits = Query(min(100, settings.most_page), ge=1, le=settings.most_page)
 
     @router.get("/about", responses=problems())
-    async def about(request: Request) -> About:
+    async def about(request: Request) -> CatalogSummary:
         """The catalog in figures."""
         return await service.read(request, lambda catalog: catalog.about())
 
     @router.post("/items", responses=problems(409, 507))
-    async def add(request: Request, body: schema.AddRequest = add_body) -> Added:
+    async def add(request: Request, body: api_types.AddRequest = add_body) -> AddResult:
         """Add items, all or none; from the next search on they are found."""
         change = Add(tuple(item.record() for item in body.items))
-        done: Added = await service.write(request, change)
+        done: AddResult = await service.write(request, change)
         return done
 
     @router.get("/items", responses=problems())
@@ -193,7 +202,7 @@ def _items(service: Service, settings: ServeSettings) -> APIRouter:
         return await service.read(request, lambda catalog: catalog.get(id))
 
     @router.put("/items/{id:path}", responses=problems(404, 507))
-    async def update_item(request: Request, id: ItemId, body: schema.UpdateRequest = update_body) -> Item:
+    async def update_item(request: Request, id: ItemId, body: api_types.UpdateRequest = update_body) -> Item:
         """Change an item's text or tags."""
         tags = None if body.tags is None else tuple(body.tags)
         done: Item = await service.write(request, Update(id, body.text, tags))
@@ -205,13 +214,13 @@ def _items(service: Service, settings: ServeSettings) -> APIRouter:
         return Deleted(await service.write(request, Delete(id)))
 
     @router.post("/clicks", responses=problems(404, 507))
-    async def click(request: Request, body: schema.ClickRequest = click_body) -> Click:
+    async def click(request: Request, body: api_types.ClickRequest = click_body) -> Click:
         """Tell that a query clicked an item."""
         done: Click = await service.write(request, ClickOn(body.item, body.query))
         return done
 
     @router.delete("/clicks/{number}", responses=problems(404, 507))
-    async def undo(request: Request, number: Annotated[int, InPath(ge=1, le=schema.MOST_NUMBER)]) -> Item:
+    async def undo(request: Request, number: Annotated[int, InPath(ge=1, le=api_types.MOST_NUMBER)]) -> Item:
         """Undo a click."""
         done: Item = await service.write(request, Undo(number))
         return done
@@ -227,7 +236,7 @@ def _searches(service: Service, settings: ServeSettings) -> APIRouter:
     )
 
     @router.post("/search", responses=problems())
-    async def search(request: Request, body: schema.SearchRequest = search_body) -> Answers:
+    async def search(request: Request, body: api_types.SearchRequest = search_body) -> Answers:
         """The k best items of each query."""
         asked = Search(tuple(body.queries), body.k, tuple(body.tags), tuple(body.states))
         found = await service.search(request, asked)
@@ -235,12 +244,12 @@ def _searches(service: Service, settings: ServeSettings) -> APIRouter:
         return Answers(tuple(Answer(query, tuple(hits)) for query, hits in pairs), found.seconds)
 
     @router.get("/explain", responses=problems(404))
-    async def explain(request: Request, item: Name) -> Explained:
+    async def explain(request: Request, item: Name) -> ItemExplanation:
         """Why an item is where it is."""
         return await service.read(request, lambda catalog: catalog.explain(item))
 
     @router.post("/preview", responses=problems())
-    async def preview(request: Request, body: schema.PreviewRequest = preview_body) -> Preview:
+    async def preview(request: Request, body: api_types.PreviewRequest = preview_body) -> Preview:
         """What would become of a new item, without adding it."""
         return await service.read(
             request,
@@ -248,7 +257,7 @@ def _searches(service: Service, settings: ServeSettings) -> APIRouter:
         )
 
     @router.post("/represent", responses=problems())
-    async def represent(request: Request, body: schema.RepresentRequest = represent_body) -> Represented:
+    async def represent(request: Request, body: api_types.RepresentRequest = represent_body) -> Represented:
         """The meta-classifiers of texts, for a vector database of your own."""
         vectors = await service.read(request, lambda catalog: catalog.represent(body.texts).tolist())
         return Represented(vectors, service.model)

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from metaxc.serve.errors import BusyError, NotReadyError
+from metaxc.serve.http_errors import BusyError, NotReadyError
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")

@@ -17,10 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from metaxc.catalog.errors import ConflictError, NotFoundError, StorageError
-from metaxc.catalog.records import About, Added, Click, Explained, Item, NewItem, Page, Preview, State
+from metaxc.catalog.catalog_errors import ConflictError, NotFoundError, StorageError
+from metaxc.catalog.records import (
+    AddResult,
+    CatalogSummary,
+    Click,
+    Item,
+    ItemExplanation,
+    NewItem,
+    Page,
+    Preview,
+    State,
+)
 from metaxc.errors import ConfigError, DataError, MetaxcError
-from metaxc.serve.errors import (
+from metaxc.serve.api_types import Answers, Deleted, Represented
+from metaxc.serve.http_errors import (
     BusyError,
     ForbiddenError,
     NotReadyError,
@@ -30,8 +41,7 @@ from metaxc.serve.errors import (
     TokenError,
     TooLargeError,
 )
-from metaxc.serve.schema import Answers, Deleted, Represented
-from metaxc.serve.settings import is_loopback
+from metaxc.serve.serve_settings import is_loopback
 
 Record = TypeVar("Record")
 KINDS: dict[int, type[MetaxcError]] = {
@@ -86,9 +96,9 @@ class Client:
         """Let go of the connections."""
         self._http.close()
 
-    def add(self, items: Iterable[NewItem]) -> Added:
+    def add(self, items: Iterable[NewItem]) -> AddResult:
         """Add items, all or none."""
-        return self._ask(Added, "POST", "/v1/items", {"items": [asdict(item) for item in items]})
+        return self._ask(AddResult, "POST", "/v1/items", {"items": [asdict(item) for item in items]})
 
     def update(self, id: str, text: str | None = None, tags: Sequence[str] | None = None) -> Item:
         """Change an item's text or tags; what is None stays."""
@@ -135,9 +145,9 @@ class Client:
         }
         return self._ask(Page, "GET", "/v1/items", params=asked)
 
-    def explain(self, item: str) -> Explained:
+    def explain(self, item: str) -> ItemExplanation:
         """Why an item is where it is."""
-        return self._ask(Explained, "GET", "/v1/explain", params={"item": item})
+        return self._ask(ItemExplanation, "GET", "/v1/explain", params={"item": item})
 
     def preview(self, text: str, *, without: Sequence[str] = (), revealed: Sequence[str] = ()) -> Preview:
         """What would become of a new item."""
@@ -149,9 +159,9 @@ class Client:
         made = self._ask(Represented, "POST", "/v1/represent", {"texts": [*texts]})
         return np.asarray(made.vectors, dtype=np.float32)
 
-    def about(self) -> About:
+    def about(self) -> CatalogSummary:
         """The catalog in figures."""
-        return self._ask(About, "GET", "/v1/about")
+        return self._ask(CatalogSummary, "GET", "/v1/about")
 
     def ready(self) -> bool:
         """Whether the catalog answers; False where nobody does."""

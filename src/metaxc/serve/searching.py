@@ -10,17 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metaxc.arrays import Floats, Keys
 from metaxc.catalog import Catalog
-from metaxc.catalog.records import Found, State
+from metaxc.catalog.records import CatalogHit, State
 from metaxc.serve.batching import Job, Lane, each_alone
-from metaxc.serve.errors import BusyError
-from metaxc.serve.metrics import Metrics
+from metaxc.serve.http_errors import BusyError
+from metaxc.serve.prometheus_metrics import Metrics
 
 log = logging.getLogger("metaxc.serve")
-Floats = NDArray[np.float32]
-Keys = NDArray[np.int64]
 RECALL_AT = 10
 MOST_SAMPLED = 4  # queries of a sampled batch: an exact search of more would be felt
 
@@ -44,7 +42,7 @@ class Search:
 class Answered:
     """Per query its hits; seconds by stage: queue, encode, search."""
 
-    hits: list[list[Found]]
+    hits: list[list[CatalogHit]]
     seconds: dict[str, float]
 
 
@@ -97,7 +95,7 @@ class Searching:
                 answers[place] = Answered(hits, seconds)
         return answers
 
-    def _search(self, vectors: Floats, jobs: Sequence[SearchJob]) -> Iterator[list[Found]]:
+    def _search(self, vectors: Floats, jobs: Sequence[SearchJob]) -> Iterator[list[CatalogHit]]:
         first, k = jobs[0].asked, max(job.asked.k for job in jobs)
         if not first.tags and not first.states and self._random.random() < self._rate:
             with suppress(BusyError):  # one sample at a time is enough

@@ -11,13 +11,13 @@ from typing import Any, Literal, TypeVar
 from fastapi import Request
 
 from metaxc.catalog import Catalog
-from metaxc.catalog.records import About
+from metaxc.catalog.records import CatalogSummary
 from metaxc.serve.batching import Job, Lane
-from metaxc.serve.errors import NotReadyError
-from metaxc.serve.gate import only_reads
-from metaxc.serve.metrics import Metrics
+from metaxc.serve.http_errors import NotReadyError
+from metaxc.serve.middleware import only_reads
+from metaxc.serve.prometheus_metrics import Metrics
 from metaxc.serve.searching import Answered, Search, Searching
-from metaxc.serve.settings import ServeSettings
+from metaxc.serve.serve_settings import ServeSettings
 from metaxc.serve.writing import Add, Change, Writing
 
 log = logging.getLogger("metaxc.serve")
@@ -126,7 +126,7 @@ class Service:
             self.metrics.took("read", time.perf_counter() - started)
         return answers
 
-    def _about(self) -> About | None:
+    def _about(self) -> CatalogSummary | None:
         return self._catalog.about() if self._catalog is not None and self.state == "ready" else None
 
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from metaxc.catalog import Catalog
-from metaxc.catalog.records import Added, NewItem
+from metaxc.catalog.records import AddResult, NewItem
 from metaxc.serve.batching import Job, each_alone
-from metaxc.serve.errors import ForbiddenError
-from metaxc.serve.metrics import Metrics
+from metaxc.serve.http_errors import ForbiddenError
+from metaxc.serve.prometheus_metrics import Metrics
 
 
 @dataclass(frozen=True)
 class Add:
-    """Items to add; answered with `Added`."""
+    """Items to add; answered with `AddResult`."""
 
     items: tuple[NewItem, ...]
 
@@ -106,13 +106,13 @@ class Writing:
             case Undo(number):
                 return [self._catalog.undo(number)]
 
-    def _add(self, adds: Sequence[Add]) -> list[Added]:
+    def _add(self, adds: Sequence[Add]) -> list[AddResult]:
         """One transaction; who added what is told apart by what was there before."""
         known = [sum(name in self._catalog for name in ids_of(add)) for add in adds] if len(adds) > 1 else []
         done = self._catalog.add([item for add in adds for item in add.items])
         if not known:
             return [done]
-        return [Added(len(add.items) - there, there) for add, there in zip(adds, known, strict=True)]
+        return [AddResult(len(add.items) - there, there) for add, there in zip(adds, known, strict=True)]
 
 
 def ids_of(change: Change) -> list[str]:

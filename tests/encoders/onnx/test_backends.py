@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from metaxc.artifacts import load_json, save_json
-from metaxc.encoders import Adapted, EmbeddingCache, Pretrained, frozen_of, load_encoder
-from metaxc.encoders.onnx import export, settings
+from metaxc.encoders import Adapted, EmbeddingCache, Pretrained, frozen_base, load_encoder
+from metaxc.encoders.onnx import onnx_export, onnx_install
 from metaxc.encoders.tokens import BagTokenizer
 from metaxc.encoders.towers import TwoTowers
 from metaxc.errors import ConfigError, ModelError
@@ -24,7 +24,7 @@ def cache(tmp_path_factory):
 
 @pytest.fixture
 def without_onnxruntime(monkeypatch):
-    monkeypatch.setattr(settings, "missing", lambda: ["onnxruntime"])
+    monkeypatch.setattr(onnx_install, "missing", lambda: ["onnxruntime"])
     for module in ("pretrained", "onnx.choice"):
         monkeypatch.setattr(f"metaxc.encoders.{module}.missing", lambda: ["onnxruntime"])
 
@@ -104,7 +104,7 @@ class TestSaved:
         encoder.save(tmp_path)
         again = load_encoder(tmp_path, cache=cache)
         assert again.fingerprint == encoder.fingerprint
-        assert frozen_of(again, tiny, cache, TEXTS).backend == "onnx-int8"
+        assert frozen_base(again, tiny, cache, TEXTS).backend == "onnx-int8"
         np.testing.assert_array_equal(again.encode_items(TEXTS), encoder.encode_items(TEXTS))
 
     def test_a_folder_from_before_there_were_backends_is_torchs(self, tiny, tmp_path):
@@ -127,7 +127,7 @@ class TestSaved:
 class TestKeptGraph:
     def test_is_exported_once(self, tiny, tmp_path, monkeypatch):
         first = Pretrained(tiny, EmbeddingCache(tmp_path), "onnx-int8").encode_items(TEXTS)
-        monkeypatch.setattr(export, "_write", None)
+        monkeypatch.setattr(onnx_export, "_write", None)
         again = Pretrained(tiny, EmbeddingCache(tmp_path), "onnx-int8")
         np.testing.assert_array_equal(again.encode_items(TEXTS), first)
         assert "_model" not in again.__dict__  # served without torch's modules
@@ -145,7 +145,7 @@ class TestKeptGraph:
     def test_without_a_cache_it_goes_with_the_process(self, tiny):
         encoder = Pretrained(tiny, backend="onnx")
         encoder.encode_items(TEXTS)
-        assert encoder._onnx.folder.parent == export._temporary()
+        assert encoder._onnx.folder.parent == onnx_export._temporary()
 
     def test_that_cannot_be_made_is_an_error_with_a_way_out(self, tiny, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "onnxruntime.transformers", None)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from metaxc.encoders import EmbeddingCache, Pretrained
-from metaxc.encoders.onnx.choice import Parity, choose, parity, remembered, sample_of
+from metaxc.encoders.onnx.backend_choice import Parity, choose, parity, remembered, sample_of
 from metaxc.errors import ModelError
 
 TEXTS = [f"text {number}" for number in range(40)]
@@ -64,7 +64,7 @@ def test_a_model_that_cannot_be_exported_is_passed_over():
 
 
 def test_without_onnxruntime_it_is_torch_and_the_line_to_install_is_said(monkeypatch):
-    monkeypatch.setattr("metaxc.encoders.onnx.choice.missing", lambda: ["onnxruntime"])
+    monkeypatch.setattr("metaxc.encoders.onnx.backend_choice.missing", lambda: ["onnxruntime"])
     world = World()
     assert world.choose() == "torch"
     assert world.asked == []
@@ -81,7 +81,7 @@ class TestParity:
         assert parity(GOOD, GOOD) == Parity(pytest.approx(1.0), 1.0)
 
     def test_counts_the_neighbours_that_are_the_same(self, monkeypatch):
-        monkeypatch.setattr("metaxc.encoders.onnx.choice.NEAREST", 1)
+        monkeypatch.setattr("metaxc.encoders.onnx.backend_choice.NEAREST", 1)
         pairs = unit(np.repeat(np.eye(4), 2, axis=0) + 0.01 * np.random.default_rng(0).random((8, 4)))
         swapped = pairs[[0, 2, 1, 3, 4, 5, 6, 7]]  # texts 0 to 3 change partners, 4 to 7 keep theirs
         assert parity(pairs, swapped).neighbours == 0.5

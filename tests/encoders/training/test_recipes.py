@@ -16,8 +16,8 @@ from metaxc.artifacts import load_arrays
 from metaxc.data import write_folder
 from metaxc.data.clicks import training_clicks
 from metaxc.encoders import Pretrained
+from metaxc.encoders.training.encoder_record import EncoderRecord, known_folds
 from metaxc.encoders.training.recipes import EncoderTraining, train_encoder
-from metaxc.encoders.training.record import EncoderRecord, known_folds
 from metaxc.errors import ModelError
 from metaxc.irene import Irene, IreneConfig
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from metaxc.data.dataset import Dataset
 from metaxc.data.formats.assets import Assets, read_assets, write_assets
 from metaxc.data.formats.beir import read_beir, write_beir
-from metaxc.data.formats.lines import find
+from metaxc.data.formats.line_files import find
 from metaxc.data.formats.trec import qrels_of, read_qrels, read_run, write_qrels, write_run
 from metaxc.data.formats.xc import read_xc, write_xc
 

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack, load_npz, save_npz
 
-from metaxc.data.dataset import ClickLog, Dataset, Rows, Texts, click_matrix
+from metaxc.arrays import Rows
+from metaxc.data.dataset import ClickLog, Dataset, Texts, click_matrix
 from metaxc.errors import DataError
 
 Vectors = NDArray[np.floating[Any]]

@@ -12,7 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from metaxc.data.dataset import ClickLog, Dataset, Texts, click_matrix
-from metaxc.data.formats.lines import find, need, read_json_lines, read_lines, write_json_lines, write_lines
+from metaxc.data.formats.line_files import (
+    find,
+    need,
+    read_json_lines,
+    read_lines,
+    write_json_lines,
+    write_lines,
+)
 from metaxc.errors import DataError
 
 _HEADER = "query-id\tcorpus-id\tscore"

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from metaxc.data.dataset import ClickLog, Texts
-from metaxc.data.formats.lines import read_lines, write_lines
+from metaxc.data.formats.line_files import read_lines, write_lines
 from metaxc.errors import DataError
 
 Run = dict[str, list[tuple[str, float]]]

@@ -26,7 +26,14 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array, load_npz
 
 from metaxc.data.dataset import ClickLog, Dataset, Texts, click_matrix
-from metaxc.data.formats.lines import find, need, read_json_lines, read_lines, write_json_lines, write_lines
+from metaxc.data.formats.line_files import (
+    find,
+    need,
+    read_json_lines,
+    read_lines,
+    write_json_lines,
+    write_lines,
+)
 from metaxc.errors import DataError
 
 Layout = Literal["json", "matrix"]

@@ -4,8 +4,8 @@
 whether it may stand in for torch. Needs the extra `fast`; everything works without it, more slowly.
 """
 
-from metaxc.encoders.onnx.choice import choose
-from metaxc.encoders.onnx.model import OnnxModel
-from metaxc.encoders.onnx.settings import BACKENDS, INSTALL, Backend, missing, named_by
+from metaxc.encoders.onnx.backend_choice import choose
+from metaxc.encoders.onnx.onnx_install import BACKENDS, INSTALL, Backend, missing, named_by
+from metaxc.encoders.onnx.onnx_model import OnnxModel
 
 __all__ = ["BACKENDS", "INSTALL", "Backend", "OnnxModel", "choose", "missing", "named_by"]

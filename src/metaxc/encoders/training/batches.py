@@ -9,12 +9,9 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import Arrays
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 
 class Batches(Protocol):

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from metaxc.artifacts import (
     Arrays,
+    atomic_folder,
     load_arrays,
     load_json,
     save_arrays,
     save_json,
     verify_folder,
-    whole_folder,
     write_manifest,
 )
 from metaxc.errors import MetaxcError
@@ -57,7 +57,7 @@ class Checkpoint:
             best: The best weights so far by early stopping, empty where nobody judges.
             progress: JSON: step, losses, judgements.
         """
-        with whole_folder(self.folder) as new:
+        with atomic_folder(self.folder) as new:
             save_arrays(new / "weights.safetensors", weights_of(module))
             save_arrays(new / "optimizers.safetensors", _moments(optimizers))
             flat = {

@@ -11,14 +11,11 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import Arrays
-from metaxc.extras import needed
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
+from metaxc.extras import import_extra
 
 BLOCK_SCORES = 8_000_000
 
@@ -138,7 +135,7 @@ def hardest(score: Callable[[Rows], Floats], clicks: csr_array, many: int) -> Ro
 
 def best_by_bm25(queries: Sequence[str], items: Sequence[str], clicks: csr_array, many: int = 10) -> Rows:
     """(queries, many) the items with most words in common that were not clicked, by the package bm25s; −1 pads."""
-    bm25s = needed("bm25s", "bench")
+    bm25s = import_extra("bm25s", "bench")
     index = bm25s.BM25()
     index.index(bm25s.tokenize(list(items), show_progress=False), show_progress=False)
     clicked = np.diff(clicks.indptr)

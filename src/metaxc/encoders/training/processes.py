@@ -9,12 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
 
-Rows = NDArray[np.int64]
+from metaxc.arrays import Rows
 
 
 class Processes:

@@ -28,11 +28,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_array
 
-from metaxc.artifacts import digest_of, whole_folder
+from metaxc.arrays import Rows
+from metaxc.artifacts import atomic_folder, json_digest
 from metaxc.data import Dataset
 from metaxc.data.clicks import training_clicks
 from metaxc.data.folds import Fold
@@ -41,16 +41,13 @@ from metaxc.encoders.pretrained import DEFAULT, Pretrained
 from metaxc.encoders.tokens import BagTokenizer
 from metaxc.encoders.training.batches import Batches, ClusteredBatches, RandomBatches
 from metaxc.encoders.training.checkpoint import Checkpoint
+from metaxc.encoders.training.encoder_record import EncoderRecord
 from metaxc.encoders.training.negatives import IndexNegatives, ListedNegatives, Negatives, best_by_bm25
-from metaxc.encoders.training.record import EncoderRecord
 from metaxc.encoders.training.sides import Sides, TransformerSides
 from metaxc.encoders.training.texts_alone import pairs_from_texts
 from metaxc.encoders.training.trainer import Judge, Trained, TrainingConfig, embed_all, train
 from metaxc.index.topk import top_k
 from metaxc.metrics import hits, recall, relevant_counts
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 
 MOST_JUDGES, MOST_JUDGED = 400, 1_000
 """Held-out queries and items that judge while training: a few seconds of encoding on a CPU."""
@@ -144,7 +141,7 @@ def train_encoder(
         f"{material.clicks.shape[1]:,} items; {len(material.held_items):,} items held out, "
         f"{material.judging.shape[1]:,} of them to judge by"
     )
-    key = digest_of([dataset.fingerprint, config.model_dump(), pretrained.weights, torch.get_num_threads()])
+    key = json_digest([dataset.fingerprint, config.model_dump(), pretrained.weights, torch.get_num_threads()])
     sentence_transformer = pretrained.sentence_transformer()
     checkpoints = out.with_name(f"{out.name}.checkpoint")
     trained = _train(sentence_transformer, pretrained, material, config, checkpoints, key, report)
@@ -163,7 +160,7 @@ def train_encoder(
         sentence_transformer.max_seq_length = min(
             config.max_tokens, sentence_transformer.max_seq_length or 512
         )
-        with whole_folder(out) as new:
+        with atomic_folder(out) as new:
             sentence_transformer.save(str(new), create_model_card=False)
             record.write(new)
         shutil.rmtree(checkpoints, ignore_errors=True)
@@ -211,7 +208,7 @@ def _train(
 
     def run(sides: TransformerSides, clicks: csr_array, batches: Batches, steps: int, **parts: Any) -> None:
         name = f"{len(trained.losses)}-{steps}"
-        place = Checkpoint(checkpoints / name, digest_of([key, name]))
+        place = Checkpoint(checkpoints / name, json_digest([key, name]))
         done = train(
             sides, clicks, batches, config.training(steps), checkpoint=place, seed=config.seed, **parts
         )

@@ -11,17 +11,15 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metaxc.encoders.batches import batches_by_length, padded
+from metaxc.arrays import Floats, Rows
+from metaxc.encoders.length_batches import batches_by_length, padded
 from metaxc.encoders.tokens import BagTokenizer, TokenBags
 from metaxc.encoders.towers import TwoTowers
 from metaxc.errors import ModelError
 
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 Side = Literal["query", "item"]
 
 CPU_TOKENS, GPU_TOKENS = 1_024, 32_768

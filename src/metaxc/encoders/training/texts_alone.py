@@ -18,16 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from metaxc.arrays import Rows
 from metaxc.data import click_matrix
 from metaxc.encoders.training.batches import near_groups
 from metaxc.encoders.training.negatives import hardest
 from metaxc.errors import DataError
-from metaxc.extras import needed
-
-Rows = NDArray[np.int64]
+from metaxc.extras import import_extra
 
 FEWEST_WORDS = 4
 SCALES = (4, 16)
@@ -110,7 +108,7 @@ def _tfidf(
     queries: Sequence[str], items: Sequence[str], texts: Sequence[str], most: int, random: np.random.Generator
 ) -> tuple[tuple[Rows, csr_array], csr_array, csr_array]:
     """Rows and terms of `most` queries, the terms of all texts, those of the items."""
-    vectorizer = needed("sklearn.feature_extraction.text", "bench").TfidfVectorizer(
+    vectorizer = import_extra("sklearn.feature_extraction.text", "bench").TfidfVectorizer(
         dtype=np.float32, min_df=1
     )
     try:
@@ -141,7 +139,9 @@ def _clusters(terms: csr_array, most: int, random: np.random.Generator) -> list[
     dim = min(LATENT, terms.shape[1] - 1, texts - 1)
     if dim < 1:
         return []
-    svd = needed("sklearn.decomposition", "bench").TruncatedSVD(dim, random_state=int(random.integers(2**31)))
+    svd = import_extra("sklearn.decomposition", "bench").TruncatedSVD(
+        dim, random_state=int(random.integers(2**31))
+    )
     latent = np.asarray(svd.fit_transform(terms), dtype=np.float32)
     wanted = np.zeros(texts, dtype=bool)
     wanted[random.permutation(texts)[: most // CLUSTER_PAIRS // len(SCALES) + 1]] = True

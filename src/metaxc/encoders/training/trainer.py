@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_array
 from torch import Tensor
 from tqdm import tqdm
 
+from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import Arrays
-from metaxc.data.clicks import clicked_pairs, one_click_each
+from metaxc.data.clicks import click_mask, draw_clicks
 from metaxc.encoders.training.batches import Batches
 from metaxc.encoders.training.checkpoint import Checkpoint, fill_weights, weights_of
 from metaxc.encoders.training.losses import contrastive_loss
@@ -31,8 +31,6 @@ from metaxc.encoders.training.negatives import Negatives, NoNegatives
 from metaxc.encoders.training.processes import Processes
 from metaxc.encoders.training.sides import Side, Sides
 
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 Judge = Callable[[Sides], float]
 
 
@@ -158,7 +156,7 @@ class _Run:
     def step(self, step: int) -> float:
         random = np.random.default_rng([self.seed, step])
         query_rows = self.batches.draw(step)
-        clicked = one_click_each(self.clicks, query_rows, random)
+        clicked = draw_clicks(self.clicks, query_rows, random)
         cost = self.sides.cost("query", query_rows) + self.sides.cost("item", clicked)
         cached = cost > self.config.graph_tokens or self.processes.many
         queries = _Embedded(self, "query", query_rows, step, cached)
@@ -171,7 +169,7 @@ class _Run:
             queries.values,
             items.values,
             self.sides.log_scale.exp(),
-            torch.from_numpy(clicked_pairs(self.clicks, query_rows, item_rows)).to(device),
+            torch.from_numpy(click_mask(self.clicks, query_rows, item_rows)).to(device),
             torch.from_numpy(self.popularity[item_rows]).to(device),
         )
         for optimizer in self.optimizers:

@@ -1,0 +1,259 @@
+"""Training a generator on episodes: items that play novel ones.
+
+Each item is represented from its neighbours' classifiers, never its own, and judged by its own clicks: by *ranking*
+(each query's click is to win among items drawn at random) or by *cross_entropy* (the paper's: every pair of a batch by
+itself, the items in clusters of near neighbours so that negatives are hard). Every true pair of a batch is known as
+such, always.
+
+The classifiers are frozen. Training them too (`train_classifiers`) is there as an ablation: the paper's bound grows
+with what is trained, and says that novel items suffer. Where it was measured it made no difference (docs/results.md).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.sparse import csr_array
+from torch import Tensor, nn
+from torch.nn import functional
+from tqdm import tqdm
+
+from metaxc.arrays import Floats, Rows
+from metaxc.data.clicks import click_mask, draw_clicks
+from metaxc.encoders.training.batches import clustered_order
+from metaxc.errors import ConfigError
+from metaxc.generators.episodes import Episode
+from metaxc.generators.generator import TorchGenerator, gather
+
+PREPARED = 1_000
+
+
+class GeneratorTraining(BaseModel):
+    """How a generator is trained."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    loss: Literal["ranking", "cross_entropy"] = Field(
+        "ranking", description="a query's click against other items, or every pair by itself (the paper's)"
+    )
+    epochs: int = Field(
+        4,
+        ge=0,
+        description="passes over the clicking queries (ranking) or the items; 0 leaves the start as it is",
+    )
+    most_steps: int = Field(150, ge=1, description="no more than this many steps, however many queries")
+    batch: int = Field(512, ge=2, description="queries (ranking) or items per step")
+    candidates: int = Field(1024, ge=2, description="items that a click is ranked among")
+    queries_per_item: int = Field(
+        2, ge=1, description="of cross_entropy: clicked queries drawn per item and step"
+    )
+    cluster: int = Field(32, ge=1, description="of cross_entropy: near neighbours that share a batch")
+    learning_rate: float | None = Field(
+        None, gt=0, description="Adam's, falling linearly to 0; the generator's own when not given"
+    )
+    positive_weight: float = Field(4.0, gt=0, description="C: what a missed click costs against a false one")
+    scale: float = Field(20.0, gt=0, description="of the logits at the start; learnt")
+    train_classifiers: bool = Field(False, description="update the neighbours' classifiers too; an ablation")
+
+
+class TrainedGenerator(NamedTuple):
+    """A trained generator, the (observed, dim) classifiers of the last episode (as they were, or what training made of
+    them), and the loss of every step."""
+
+    generator: TorchGenerator
+    classifiers: Floats
+    losses: list[float]
+
+
+def train_generator(
+    generator: TorchGenerator, episodes: Sequence[Episode], config: GeneratorTraining, *, seed: int = 0
+) -> TrainedGenerator:
+    """Train `generator` in place, and return it with the classifiers it works on.
+
+    Args:
+        generator: What to train; the combine and the sum have nothing to learn and come back as they are.
+        episodes: What to learn from, at least one; a batch comes from one of them.
+        config: How.
+        seed: Of order, choice of queries and negatives.
+    """
+    if config.train_classifiers and len(episodes) > 1:
+        raise ConfigError(
+            "Classifiers of several episodes cannot be trained",
+            got=f"{len(episodes)} episodes",
+            expected="one, whose classifiers the model keeps",
+            fix="set meta_training to observed, or leave train_classifiers out",
+        )
+    learns = bool(list(generator.parameters())) or config.train_classifiers
+    if not learns or config.epochs == 0:
+        return TrainedGenerator(generator.eval(), episodes[-1].classifiers, [])
+    random = np.random.default_rng(seed)
+    torch.manual_seed(seed)  # dropout draws from the global generator
+    sources = [(_Ranked if config.loss == "ranking" else _Clustered)(episode, config) for episode in episodes]
+    generator.prepare(*_some_of_each(episodes, random))
+    steps = min(sum(source.batches for source in sources) * config.epochs, config.most_steps)
+    head = _Head(config.scale)
+    trained = [source.weights for source in sources if config.train_classifiers]
+    learnt = [*generator.parameters(), *head.parameters(), *trained]
+    rate = config.learning_rate or generator.learning_rate
+    optimizer = torch.optim.Adam(learnt, lr=rate)
+    generator.train()
+    losses: list[float] = []
+    with tqdm(total=steps, desc="train the generator", unit="step", disable=None, leave=False) as bar:
+        while len(losses) < steps:
+            for source, rows in islice(_epoch(sources, random), steps - len(losses)):
+                loss = source.loss(generator, head, rows, random)
+                optimizer.param_groups[0]["lr"] = rate * (1 - len(losses) / steps)
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                losses.append(loss.item())
+                bar.update()
+    kept = sources[-1].weights.detach().numpy() if config.train_classifiers else episodes[-1].classifiers
+    return TrainedGenerator(generator.eval(), kept, losses)
+
+
+def _some_of_each(episodes: Sequence[Episode], random: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Embeddings, selected classifiers and scores of at most `PREPARED` items of each episode."""
+    parts: list[tuple[Floats, Floats, Floats]] = []
+    for episode in episodes:
+        rows = random.permutation(len(episode.items))[:PREPARED]
+        selected = gather(episode.classifiers, episode.neighbours[rows])
+        parts.append((episode.items[rows], selected, episode.scores[rows]))
+    embeddings, selected, scores = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return torch.from_numpy(embeddings), torch.from_numpy(selected), torch.from_numpy(scores)
+
+
+class _Head(nn.Module):
+    """What makes logits of inner products."""
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.log_scale = nn.Parameter(torch.tensor(scale).log())
+        self.bias = nn.Parameter(torch.tensor(-scale / 2))
+
+    def forward(self, queries: Tensor, made: Tensor) -> Tensor:
+        logits: Tensor = self.log_scale.exp() * (queries @ made.T) + self.bias
+        return logits
+
+
+class _Source(ABC):
+    """An episode as batches are drawn from it; subclasses say what a batch is and what it costs."""
+
+    batches: int
+
+    def __init__(self, episode: Episode, config: GeneratorTraining):
+        self.episode, self.config = episode, config
+        self.weights = nn.Parameter(
+            torch.from_numpy(episode.classifiers.copy()), requires_grad=config.train_classifiers
+        )
+
+    @abstractmethod
+    def epoch(self, random: np.random.Generator) -> list[Rows]:
+        """The rows of each batch, drawn anew."""
+
+    @abstractmethod
+    def loss(self, generator: TorchGenerator, head: _Head, rows: Rows, random: np.random.Generator) -> Tensor:
+        """Of one batch."""
+
+    def made(self, generator: TorchGenerator, items: Rows) -> Tensor:
+        """(items, dim) meta-classifiers, through which gradients flow."""
+        near = torch.from_numpy(self.episode.neighbours[items])
+        made: Tensor = generator(
+            torch.from_numpy(self.episode.items[items]),
+            self.weights[near.clamp(min=0)] * (near >= 0).unsqueeze(2),
+            torch.from_numpy(self.episode.scores[items]),
+        )
+        return made
+
+    def queries(self, rows: Rows) -> Tensor:
+        return torch.from_numpy(np.array(self.episode.queries[rows]))
+
+
+class _Ranked(_Source):
+    """A batch is a set of queries, each with one of its clicks, ranked among items drawn at random. Queries count
+    alike, as in the metrics; an item counts by its clicks."""
+
+    def __init__(self, episode: Episode, config: GeneratorTraining):
+        super().__init__(episode, config)
+        self.asking = np.flatnonzero(np.diff(episode.clicks.indptr) > 0)
+        self.batch = min(config.batch, len(self.asking))
+        self.batches = len(self.asking) // self.batch if self.batch else 0
+
+    def epoch(self, random: np.random.Generator) -> list[Rows]:
+        order = random.permutation(self.asking)
+        return [order[number * self.batch :][: self.batch] for number in range(self.batches)]
+
+    def loss(self, generator: TorchGenerator, head: _Head, rows: Rows, random: np.random.Generator) -> Tensor:
+        clicked = draw_clicks(self.episode.clicks, rows, random)
+        count = len(self.episode.items)
+        drawn = random.permutation(count)[: self.config.candidates]
+        items = np.unique(np.concatenate([clicked, drawn])).astype(np.int64)
+        logits = head(self.queries(rows), self.made(generator, items))
+        target = torch.from_numpy(np.searchsorted(items, clicked))
+        return ranking_loss(logits, target, torch.from_numpy(click_mask(self.episode.clicks, rows, items)))
+
+
+class _Clustered(_Source):
+    """A batch is a set of items in clusters of near neighbours, so that its negatives are hard, and a few queries of
+    each."""
+
+    def __init__(self, episode: Episode, config: GeneratorTraining):
+        super().__init__(episode, config)
+        self.by_item = csr_array(episode.clicks.T.tocsr())
+        self.by_item.sort_indices()
+        self.clicked = np.flatnonzero(np.diff(self.by_item.indptr) > 0)
+        self.batch = min(config.batch, len(self.clicked))
+        self.batches = len(self.clicked) // self.batch if self.batch else 0
+
+    def epoch(self, random: np.random.Generator) -> list[Rows]:
+        items = self.episode.items[self.clicked]
+        order = self.clicked[clustered_order(items, self.config.cluster, random)]
+        return [order[number * self.batch :][: self.batch] for number in range(self.batches)]
+
+    def loss(self, generator: TorchGenerator, head: _Head, rows: Rows, random: np.random.Generator) -> Tensor:
+        drawn = [draw_clicks(self.by_item, rows, random) for _ in range(self.config.queries_per_item)]
+        asking = np.unique(np.concatenate(drawn))
+        logits = head(self.queries(asking), self.made(generator, rows))
+        clicked = torch.from_numpy(click_mask(self.episode.clicks, asking, rows))
+        return weighted_cross_entropy(logits, clicked, self.config.positive_weight)
+
+
+def _epoch(sources: Sequence[_Source], random: np.random.Generator) -> Iterator[tuple[_Source, Rows]]:
+    """Every batch of every episode once; the episodes take turns at random."""
+    batches = [source.epoch(random) for source in sources]
+    turns = np.repeat(np.arange(len(sources)), [len(of_one) for of_one in batches])
+    for number in random.permutation(turns):
+        yield sources[number], batches[number].pop(0)
+
+
+def ranking_loss(logits: Tensor, target: Tensor, clicked: Tensor) -> Tensor:
+    """Softmax of each query's one click against the items that it did not click.
+
+    Args:
+        logits: (queries, items).
+        target: (queries,) the column of the click that is to win.
+        clicked: (queries, items) bool; other clicks of the query are left out as negatives.
+    """
+    others = clicked.scatter(1, target.unsqueeze(1), False)
+    return functional.cross_entropy(logits.masked_fill(others, float("-inf")), target)
+
+
+def weighted_cross_entropy(logits: Tensor, clicked: Tensor, positive_weight: float) -> Tensor:
+    """Binary cross-entropy summed over items and averaged over queries, clicks weighted by C.
+
+    Args:
+        logits: (queries, items).
+        clicked: (queries, items) bool; every true pair is a positive.
+        positive_weight: C.
+    """
+    weight = torch.tensor(positive_weight)
+    total = functional.binary_cross_entropy_with_logits(
+        logits, clicked.float(), pos_weight=weight, reduction="sum"
+    )
+    return total / len(logits)

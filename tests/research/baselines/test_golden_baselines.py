@@ -1,0 +1,22 @@
+"""Every baseline gives what it gave before the code was consolidated, to the last digit."""
+
+import hashlib
+
+import pytest
+
+from metaxc import Irene, IreneConfig, evaluate
+from metaxc.research.baselines import BASELINES, Retrained, scorer_search
+
+
+@pytest.mark.parametrize("kind", [*BASELINES, "Retrained"])
+def test_baseline(kind, market, hashed, golden):
+    if kind == "Retrained":
+        baseline = Retrained(Irene(IreneConfig(folds=0), encoder=hashed))
+    else:
+        baseline = BASELINES[kind].make(hashed)
+    fitted = baseline.fit(market)
+    found = evaluate(scorer_search(fitted, len(market.items)), market, intervals=False)
+    scores = fitted.scores(market.test.queries.texts)
+    value = {setting: dict(found[setting]) for setting in ("zero_shot", "generalized")}
+    value["scores"] = hashlib.sha256(scores.tobytes()).hexdigest()
+    golden(f"baseline_{kind}", value)
