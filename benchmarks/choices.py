@@ -16,9 +16,9 @@ from folds import compare
 
 ROWS: list[tuple[str, dict[str, Any]]] = [
     ("default", {}),
-    ("popularity 0, scale 20", {"adapter": {"popularity": 0.0, "scale": 20.0}}),
-    ("popularity 0, scale 12", {"adapter": {"popularity": 0.0}}),
-    ("popularity 1, scale 12", {"adapter": {"popularity": 1.0}}),
+    ("logQ correction 0, scale 20", {"adapter": {"logq_correction": 0.0, "scale": 20.0}}),
+    ("logQ correction 0, scale 12", {"adapter": {"logq_correction": 0.0}}),
+    ("logQ correction 1, scale 12", {"adapter": {"logq_correction": 1.0}}),
     ("2 epochs", {"adapter": {"epochs": 2}}),
     ("10 epochs", {"adapter": {"epochs": 10}}),
     ("centroids for ridge", {"classifiers": "centroid"}),

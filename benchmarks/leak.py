@@ -24,7 +24,7 @@ from metaxc import EmbeddingCache, Pretrained, read_folder
 from metaxc.data import Dataset
 from metaxc.data.clicks import training_clicks
 from metaxc.data.folds import Fold
-from metaxc.encoders.learning import Encoding, KeptEncoding, TowerEncoding
+from metaxc.encoders.learning import CachedEncoding, Encoding, TowerEncoding
 from metaxc.evaluation import evaluate, model_search
 from metaxc.irene import Irene, IreneConfig
 from metaxc.irene.choosing import Tried, judged, start_of, try_fold
@@ -63,7 +63,7 @@ class Lab:
                 base, self.dataset, config.adapter, static=config.encoder == "static"
             )
             if self.options.kept:
-                encoding = KeptEncoding(encoding, self.options.kept)
+                encoding = CachedEncoding(encoding, self.options.kept)
             observed, query_rows, clicks = training_clicks(self.dataset)
             folds = Fold.partition(clicks, config.seed, config.folds)
             self._tried = [try_fold(config, encoding, fold, observed, query_rows, clicks) for fold in folds]

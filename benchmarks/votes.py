@@ -28,7 +28,7 @@ from metaxc.data.clicks import training_clicks
 from metaxc.data.folds import Fold
 from metaxc.emmett import Calibration
 from metaxc.encoders import AdapterConfig
-from metaxc.encoders.learning import KeptEncoding, TowerEncoding
+from metaxc.encoders.learning import CachedEncoding, TowerEncoding
 from metaxc.errors import DataError
 from metaxc.generators import Combine, gather
 from metaxc.index.topk import top_k
@@ -126,7 +126,7 @@ def cases(folder: Path, kept: Path, folds: int, base: Pretrained | None = None) 
     dataset = read_folder(folder)
     observed, query_rows, clicks = training_clicks(dataset)
     frozen = base or Pretrained(cache=EmbeddingCache())
-    encoding = KeptEncoding(TowerEncoding(frozen, dataset, AdapterConfig()), kept)
+    encoding = CachedEncoding(TowerEncoding(frozen, dataset, AdapterConfig()), kept)
     for number in range(folds):
         fold = Fold.draw(clicks, seed=number)
         if fold is None:

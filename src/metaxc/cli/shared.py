@@ -47,7 +47,7 @@ Backend = Annotated[
 def invalid_option(error: ValidationError) -> ConfigError:
     """A setting that its model refused, as the option that gave it."""
     first = error.errors()[0]
-    name = "-".join(map(str, first["loc"])).replace("_", "-") or "option"
+    name = str(first["loc"][-1]).replace("_", "-") if first["loc"] else "option"
     return ConfigError(f"--{name} is not right", got=repr(first["input"]), expected=first["msg"])
 
 

@@ -32,7 +32,7 @@ from metaxc.data.folds import Fold
 from metaxc.emmett import Calibration, Emmett
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
 from metaxc.encoders.adapted import Adapted
-from metaxc.encoders.learning import Encoding, FixedEncoding, KeptEncoding, TowerEncoding
+from metaxc.encoders.learning import CachedEncoding, Encoding, FixedEncoding, TowerEncoding
 from metaxc.encoders.training.encoder_record import EncoderRecord, known_folds
 from metaxc.generators import Episode, GeneratorTraining, load_generator, save_generator
 from metaxc.generators.generator_training import TrainedGenerator
@@ -229,7 +229,7 @@ class Irene:
     ) -> list[Fold]:
         """What constants are chosen on. A base that has learnt from clicks knows the items it has seen: only those
         held out of its training can play novel."""
-        record = None if self.encoder is not None else EncoderRecord.of(Pretrained(self.config.base).folder)
+        record = None if self.encoder is not None else EncoderRecord.load(Pretrained(self.config.base).folder)
         if record is None or not record.learnt_from_clicks or not self.config.folds:
             return Fold.partition(clicks, self.config.seed, self.config.folds)
         known = known_folds(
@@ -275,7 +275,7 @@ class Irene:
             else:
                 static = self.config.encoder == "static"
                 towers = TowerEncoding(base, dataset, self.config.adapter, static=static)
-                encoding = towers if self.kept is None else KeptEncoding(towers, self.kept)
+                encoding = towers if self.kept is None else CachedEncoding(towers, self.kept)
         stages.seconds["encode"] = time.perf_counter() - started
         stages.report(f"encode ({by}): {stages.seconds['encode']:.1f} s")
         return encoding
