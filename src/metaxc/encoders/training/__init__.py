@@ -111,7 +111,7 @@ class EncoderTraining(BaseModel):
         20.0, gt=0, description="multiplies the cosine similarities to give logits; the start value, learnt"
     )
     max_tokens: int = Field(
-        64, ge=4, description="longer texts are cut to this many tokens, in training and afterwards"
+        64, ge=4, description="longer texts are cut to this length, in training and afterwards"
     )
     holdout: float = Field(
         0.1,
