@@ -44,17 +44,6 @@ class Encoding(Protocol):
         """(query_rows, dim) training queries and (items, dim) all items, by an encoder that `learn` returned."""
 
 
-class CacheableEncoding(Encoding, Protocol):
-    """An encoding that takes minutes to learn and can be loaded from a folder."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Identifies everything that decides what is learnt, except for the rows, the clicks and the seed."""
-
-    def load(self, folder: Path) -> Encoder:
-        """Load the encoder that `Encoder.save` wrote into `folder`."""
-
-
 class FixedEncoding:
     """An encoder that learns nothing: pretrained, or the user's own.
 
@@ -96,12 +85,14 @@ class TowerEncoding:
 
     @cached_property
     def fingerprint(self) -> str:
+        """Identifies everything that decides what is learnt, except for the rows, the clicks and the seed."""
         texts = [json_digest(list(part)) for part in self.texts]
         # By alias, so that encoders that were cached under the settings' older names are found.
         config = self.config.model_dump(by_alias=True)
         return json_digest([self.base.fingerprint, config, self.static, texts])
 
     def load(self, folder: Path) -> Encoder:
+        """Load the encoder that `Encoder.save` wrote into `folder`."""
         return Static.load(folder, None) if self.static else Adapted.load(folder, self.base)
 
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
@@ -140,7 +131,7 @@ class CachedEncoding:
         folder: Keeps trained encoders and their embeddings; it grows until it is deleted.
     """
 
-    def __init__(self, encoding: CacheableEncoding, folder: Path):
+    def __init__(self, encoding: TowerEncoding, folder: Path):
         self.encoding, self.folder = encoding, folder
 
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
@@ -192,10 +183,7 @@ class TowerDualEncoder:
         token_dropout: float = 0.0,
     ):
         self.towers, self.token_dropout = towers, token_dropout
-        self._sides = {
-            "query": (towers.query, queries, query_bags),
-            "item": (towers.item, items, item_bags),
-        }
+        self._sides = {"query": (towers.query, queries, query_bags), "item": (towers.item, items, item_bags)}
 
     @property
     def module(self) -> nn.Module:
@@ -208,10 +196,7 @@ class TowerDualEncoder:
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         tables = [self.towers.query.table, self.towers.item.table]
         others = [p for p in self.towers.parameters() if all(p is not table for table in tables)]
-        return [
-            torch.optim.SparseAdam(tables, lr=learning_rate),
-            torch.optim.Adam(others, lr=learning_rate),
-        ]
+        return [torch.optim.SparseAdam(tables, lr=learning_rate), torch.optim.Adam(others, lr=learning_rate)]
 
     def chunks(self, side: Side, rows: Rows) -> list[Rows]:
         return [np.arange(len(rows))]

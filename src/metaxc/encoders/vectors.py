@@ -41,10 +41,7 @@ class Vectors:
     ):
         self.items = unit_rows(items, what="item vectors")
         self.queries = unit_rows(queries, dim=self.items.shape[1], what="query vectors")
-        for what, texts, vectors in (
-            ("query", query_texts, self.queries),
-            ("item", item_texts, self.items),
-        ):
+        for what, texts, vectors in (("query", query_texts, self.queries), ("item", item_texts, self.items)):
             if len(texts) != len(vectors):
                 raise DataError(
                     f"The {what} texts and vectors differ in number",

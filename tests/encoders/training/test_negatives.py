@@ -5,7 +5,7 @@ from scipy.sparse import csr_array
 from metaxc.encoders.training.negatives import (
     IndexNegatives,
     ListedNegatives,
-    NoNegatives,
+    Negatives,
     find_by_bm25,
     hardest,
 )
@@ -22,8 +22,8 @@ def test_hardest_are_the_highest_scored_that_were_not_clicked():
     assert hardest(lambda rows: SCORES[rows].copy(), CLICKS, 3).tolist() == [[2, 1, 3], [0, 3, -1]]
 
 
-def test_no_negatives():
-    assert NoNegatives().draw(0, np.array([0]), np.ones((1, 2)), never).tolist() == []
+def test_the_base_class_adds_no_negatives():
+    assert Negatives().draw(0, np.array([0]), np.ones((1, 2)), never).tolist() == []
 
 
 def test_listed_negatives_are_drawn_from_the_querys_own_list():

@@ -6,31 +6,31 @@ was never killed.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import Arrays
 
 
-class Batches(Protocol):
-    """The queries of each step."""
+class Batches:
+    """The queries of each step. The base class has no state and ignores the embeddings."""
 
     def draw(self, step: int) -> Rows:
         """(batch,) query rows; called once per step, in order."""
+        raise NotImplementedError
 
     def update(self, rows: Rows, queries: Floats) -> None:
         """Receive the (batch, dim) embeddings that the step computed for its queries."""
 
     def state(self) -> Arrays:
         """The state for a checkpoint."""
+        return {}
 
     def restore(self, arrays: Arrays) -> None:
         """Set the state to the result of `state`."""
 
 
-class RandomBatches:
+class RandomBatches(Batches):
     """All queries in random order, a new order for each epoch.
 
     Args:
@@ -51,17 +51,8 @@ class RandomBatches:
             self._order = np.random.default_rng([self.seed, epoch]).permutation(self.queries)
         return self._order[place * self.batch : (place + 1) * self.batch]
 
-    def update(self, rows: Rows, queries: Floats) -> None:
-        """Does nothing: the random order needs no embeddings."""
 
-    def state(self) -> Arrays:
-        return {}
-
-    def restore(self, arrays: Arrays) -> None:
-        """Does nothing: batches depend on the step alone."""
-
-
-class ClusteredBatches:
+class ClusteredBatches(Batches):
     """Batches of near queries, so that the items of a batch are hard negatives for one another.
 
     Queries are clustered by their latest embeddings: those given at the start, then those that the training steps

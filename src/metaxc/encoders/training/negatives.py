@@ -11,7 +11,6 @@ clicked item, and is part of the checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -24,8 +23,8 @@ from metaxc.extras import import_extra
 BLOCK_SCORES = 8_000_000
 
 
-class Negatives(Protocol):
-    """Adds items to those that the queries of a step clicked."""
+class Negatives:
+    """Adds hard negatives to the items that the queries of a step clicked. The base class adds none."""
 
     def draw(self, step: int, query_rows: Rows, queries: Floats, embed_items: Callable[[], Floats]) -> Rows:
         """Distinct item rows; called once per step.
@@ -36,28 +35,17 @@ class Negatives(Protocol):
             queries: (batch, dim) their embeddings, just computed.
             embed_items: Returns (items, dim) by the current encoder; costs an encoding of all items.
         """
+        return np.empty(0, np.int64)
 
     def state(self) -> Arrays:
         """The state for a checkpoint."""
+        return {}
 
     def restore(self, arrays: Arrays) -> None:
         """Set the state to the result of `state`."""
 
 
-class NoNegatives:
-    """No negatives besides the items of the batch."""
-
-    def draw(self, step: int, query_rows: Rows, queries: Floats, embed_items: Callable[[], Floats]) -> Rows:
-        return np.empty(0, np.int64)
-
-    def state(self) -> Arrays:
-        return {}
-
-    def restore(self, arrays: Arrays) -> None:
-        """Does nothing: there is no state."""
-
-
-class ListedNegatives(NoNegatives):
+class ListedNegatives(Negatives):
     """Negatives from a list per query that does not change, such as BM25's.
 
     Args:
@@ -73,7 +61,7 @@ class ListedNegatives(NoNegatives):
         return _sample(self.listed[query_rows], self.per_query, np.random.default_rng([self.seed, step]))
 
 
-class IndexNegatives:
+class IndexNegatives(Negatives):
     """The items that the encoder itself ranks highest, from an index of all items refreshed every `refresh` steps.
 
     Only the items may be out of date: a batch's queries search with the embeddings that the step has just computed.

@@ -56,6 +56,7 @@ MAX_VALIDATION_QUERIES, MAX_VALIDATION_ITEMS = 400, 1_000
 """Held-out queries and items of one validation: a few seconds of encoding on a CPU."""
 
 CURVE_POINTS = 50
+WEIGHT_DECAY = 0.01
 
 CPU_TOKENS, GPU_TOKENS = 1_024, 32_768
 """Tokens of one pass: on a CPU what its caches hold, because larger passes are slower; a GPU needs many at once."""
@@ -72,7 +73,6 @@ class TransformerDualEncoder(nn.Module):
         scale: Multiplies the cosine similarities to give logits; the start value.
         chunk_tokens: Tokens of one pass with gradients; the device's default when None.
         low_precision: Whether matrix products are computed in bfloat16; weights stay float32.
-        weight_decay: AdamW's weight decay.
     """
 
     def __init__(
@@ -85,7 +85,6 @@ class TransformerDualEncoder(nn.Module):
         scale: float = 20.0,
         chunk_tokens: int | None = None,
         low_precision: bool = False,
-        weight_decay: float = 0.01,
     ):
         super().__init__()
         if type(model[0]).__name__ != "Transformer":
@@ -96,7 +95,7 @@ class TransformerDualEncoder(nn.Module):
             )
         self.model = model
         self._log_scale = nn.Parameter(torch.tensor(float(scale)).log())
-        self.chunk_tokens, self.low_precision, self.weight_decay = chunk_tokens, low_precision, weight_decay
+        self.chunk_tokens, self.low_precision = chunk_tokens, low_precision
         self.bags = {"query": tokenizer(queries), "item": tokenizer(items)}
         self.padding = int(getattr(model.tokenizer, "pad_token_id", 0) or 0)
 
@@ -113,7 +112,7 @@ class TransformerDualEncoder(nn.Module):
         matrices = [p for p in weights if p.ndim > 1]
         vectors = [p for p in weights if p.ndim <= 1]
         return [
-            torch.optim.AdamW(matrices, lr=learning_rate, weight_decay=self.weight_decay),
+            torch.optim.AdamW(matrices, lr=learning_rate, weight_decay=WEIGHT_DECAY),
             torch.optim.Adam(vectors, lr=learning_rate),
             torch.optim.Adam([self._log_scale], lr=learning_rate),
         ]

@@ -32,7 +32,7 @@ from metaxc.encoders.training import TrainingConfig
 from metaxc.encoders.training.batches import Batches
 from metaxc.encoders.training.encoder_record import Checkpoint, copy_weights, load_weights
 from metaxc.encoders.training.losses import compute_logq, contrastive_loss
-from metaxc.encoders.training.negatives import Negatives, NoNegatives
+from metaxc.encoders.training.negatives import Negatives
 from metaxc.training_loop import run_training
 
 Side = Literal["query", "item"]
@@ -103,7 +103,7 @@ def train(
         seed: Decides the choice among a query's clicks, and the dropout.
         label: Shown by the progress bar.
     """
-    run = _Run(encoder, clicks, batches, negatives or NoNegatives(), config, validate, checkpoint, seed)
+    run = _Run(encoder, clicks, batches, negatives or Negatives(), config, validate, checkpoint, seed)
     first_step = run.resume()
     encoder.module.train()
     run_training(
@@ -122,25 +122,23 @@ def train(
     return run.history
 
 
+@dataclass
 class _Run:
     """The state of one training run."""
 
-    def __init__(
-        self,
-        encoder: DualEncoder,
-        clicks: csr_array,
-        batches: Batches,
-        negatives: Negatives,
-        config: TrainingConfig,
-        validate: Validate | None,
-        checkpoint: Checkpoint | None,
-        seed: int,
-    ):
-        self.encoder, self.clicks, self.batches, self.negatives = encoder, clicks, batches, negatives
-        self.config, self.validate, self.checkpoint, self.seed = config, validate, checkpoint, seed
-        self.optimizers = encoder.optimizers(config.learning_rate)
+    encoder: DualEncoder
+    clicks: csr_array
+    batches: Batches
+    negatives: Negatives
+    config: TrainingConfig
+    validate: Validate | None
+    checkpoint: Checkpoint | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.optimizers = self.encoder.optimizers(self.config.learning_rate)
         self.processes = Processes()
-        self.logq = compute_logq(clicks, config.logq_correction)
+        self.logq = compute_logq(self.clicks, self.config.logq_correction)
         self.history = TrainingHistory()
         self.best: Arrays = {}
         self.saved = time.monotonic()
