@@ -50,7 +50,7 @@ def test_an_epoch_of_clustered_batches_has_every_query_once():
 def test_clusters_follow_the_embeddings_of_the_steps():
     batches = ClusteredBatches(islands(seed=1), 8, steps=1, cluster=8, refresh=1)
     moved = np.random.default_rng(2).permutation(48)
-    batches.update(moved, islands())  # query moved[r] now stands in group r // 8
+    batches.update(moved, islands())  # query moved[r] is now in group r // 8
     now = np.argsort(moved) // 8
     drawn = [batches.draw(step) for step in range(1, 31)]
     assert (
