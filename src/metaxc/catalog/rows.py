@@ -153,8 +153,3 @@ def floats(content: bytes) -> Floats:
 def stacked(contents: Iterable[bytes], dim: int) -> Floats:
     """(n, dim) float32 from the bytes of n vectors."""
     return np.frombuffer(b"".join(contents), dtype="<f4").reshape(-1, dim).astype(np.float32)
-
-
-def tidy_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Each tag once, in order of the alphabet."""
-    return tuple(sorted({tag.strip() for tag in tags}))
