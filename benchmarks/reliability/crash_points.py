@@ -117,7 +117,7 @@ def restore(place: Path) -> None:
 
 def moved(place: Path) -> None:
     """To another model."""
-    migrate.migrate(place / "catalog", model(4))
+    migrate(place / "catalog", model(4))
 
 
 OPERATIONS = {work.__name__: work for work in (add, click, delete, close, snapshot, restore, moved)}

@@ -150,7 +150,7 @@ def content_of(catalog: Catalog) -> dict[str, list[Any]]:
     }
     queries = catalog.encode([" ".join(WORDS[place : place + 3]) for place in range(0, 60, 12)])
     keys, scores = catalog.index_search(queries, len(items) + 10)
-    rows = catalog.store.rows("SELECT key, vector FROM items ORDER BY key")
+    rows = catalog.store.fetch_all("SELECT key, vector FROM items ORDER BY key")
     held = {key: np.frombuffer(vector, np.float32) for key, vector in rows}
     for query, line, line_scores in zip(queries, keys, scores, strict=True):
         found = [key for key in line.tolist() if key >= 0]

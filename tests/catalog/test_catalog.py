@@ -262,7 +262,7 @@ def test_another_model_is_refused_with_both_named(catalog, model, other_model):
 
 
 def test_a_second_writer_gets_a_clear_error_and_readers_follow(catalog, folder, model):
-    with pytest.raises(LockedError, match="Another process writes"):
+    with pytest.raises(LockedError, match="open for writing"):
         Catalog.open(folder, model)
     with Catalog.open(folder, model, read_only=True) as reader:
         assert "new" not in names(reader.search(["t0"], 5)[0])
@@ -316,7 +316,7 @@ def test_not_a_catalog(tmp_path, model):
 
 def test_a_catalog_is_not_made_twice(catalog, folder, model):
     catalog.close()
-    with pytest.raises(CatalogError, match="already there"):
+    with pytest.raises(CatalogError, match="already holds a catalog"):
         Catalog.create(folder, model)
 
 
@@ -332,7 +332,7 @@ def test_following_a_write_does_not_read_what_was_there_before(catalog):
 
 def test_a_search_does_not_wait_until_a_grown_base_is_made(catalog, monkeypatch):
     catalog.add([NEW])
-    base, life = catalog.about().base, catalog._followed.life
+    base, life = catalog.about().base, catalog._follower.lifecycle
     entered, go_on, inform = threading.Event(), threading.Event(), life.inform
 
     def slow(informers, anew):

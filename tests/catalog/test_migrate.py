@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from metaxc.catalog import Catalog, CatalogError, NewItem
-from metaxc.catalog import migrate as migration
-from metaxc.catalog.migrate import migrate
+from metaxc.catalog import Catalog, CatalogError, NewItem, generations
+from metaxc.catalog.generations import migrate
 
 NEW = NewItem("new", "i4", ("red",))
 
@@ -47,7 +46,7 @@ def test_everything_is_there_and_as_the_new_model_makes_it(lived, folder, model,
 
 
 def test_a_migration_that_was_stopped_goes_on(lived, folder, model, other_model, monkeypatch):
-    monkeypatch.setattr(migration, "BLOCK", 16)
+    monkeypatch.setattr(generations, "MIGRATION_BLOCK", 16)
     done = []
 
     def stop_after_five(count, of):
@@ -68,7 +67,7 @@ def test_a_migration_that_was_stopped_goes_on(lived, folder, model, other_model,
 
 
 def test_a_migration_that_was_overtaken_starts_anew(lived, folder, model, other_model, monkeypatch):
-    monkeypatch.setattr(migration, "BLOCK", 16)
+    monkeypatch.setattr(generations, "MIGRATION_BLOCK", 16)
 
     def stop(count, of):
         raise KeyboardInterrupt

@@ -74,13 +74,13 @@ def test_without_known_queries_there_is_still_a_preview(folder, model):
 def test_known_queries_follow_the_catalog_beside_the_previews(catalog, monkeypatch):
     """What the pool was made of stays until it is made anew, which no preview waits for."""
     catalog.warm()
-    first = catalog._previewer.pool()
+    first = catalog._previewer.known_queries()
     catalog.add([NewItem("new", "i4")])
-    assert catalog._previewer.pool() is first
+    assert catalog._previewer.known_queries() is first
     monkeypatch.setattr("metaxc.catalog.preview.STALE", 0.0)
-    assert catalog._previewer.pool() is first
+    assert catalog._previewer.known_queries() is first
     catalog._previewer.close()
-    second = catalog._previewer.pool()
+    second = catalog._previewer.known_queries()
     assert second.sequence == catalog.sequence
     assert (second.meta_best >= first.meta_best).all()
     assert (second.meta_best > first.meta_best).any()

@@ -1,7 +1,7 @@
 import pytest
 
 from metaxc.catalog import Catalog, CatalogError, NewItem
-from metaxc.catalog.export import export
+from metaxc.catalog.export import export_vectors
 
 NEW = NewItem("new", "i4", ("red",))
 
@@ -26,13 +26,13 @@ def test_a_snapshot_is_what_the_catalog_was(catalog, folder, model, tmp_path):
 
 
 def test_a_snapshot_is_taken_while_others_write(catalog, model, tmp_path):
-    with catalog.store.writing() as change:
+    with catalog.store.transaction() as transaction:
         catalog.snapshot(tmp_path / "kept")  # sees the last commit
-        change.facts["half"] = "done"
+        transaction.metadata["half"] = "done"
     Catalog.restore(tmp_path / "kept", tmp_path / "elsewhere")
     with Catalog.open(tmp_path / "elsewhere", model) as other:
         assert len(other) == len(catalog)
-        assert "half" not in other.store.facts
+        assert "half" not in other.store.metadata
 
 
 @pytest.mark.parametrize("name", ["catalog.sqlite", "manifest.json"])
@@ -68,4 +68,4 @@ def test_restoring_needs_the_right_to_write(catalog, folder, tmp_path):
 
 def test_unknown_formats_are_refused(catalog, tmp_path):
     with pytest.raises(Exception, match="npy, parquet, faiss, pgvector"):
-        export(catalog.store, tmp_path / "out", "csv")
+        export_vectors(catalog.store, tmp_path / "out", "csv")

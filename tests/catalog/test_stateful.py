@@ -113,7 +113,7 @@ class Lived(RuleBasedStateMachine):
         vectors = self.model.encode_queries(["q0", "q40"])
         keys, scores = self.catalog.index_search(vectors, len(self.catalog))
         assert (keys >= 0).all()
-        rows = self.catalog.store.rows("SELECT key, vector FROM items ORDER BY key")
+        rows = self.catalog.store.fetch_all("SELECT key, vector FROM items ORDER BY key")
         held = np.stack([np.frombuffer(row[1], np.float32) for row in rows])
         np.testing.assert_allclose(np.sort(vectors @ held.T, axis=1)[:, ::-1], scores, atol=1e-5)
         red = {hit.id for hit in self.catalog.search(vectors[:1], 300, tags=["red"])[0]}

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from metaxc.catalog.catalog_errors import CatalogError, StorageError
-from metaxc.catalog.schema import QUERIES, Sum, digest_of_row
+from metaxc.catalog.schema import QUERIES, TableChecksum, row_checksum
 from metaxc.catalog.store import Store
 
 WRITER = """
@@ -17,8 +17,8 @@ from metaxc.catalog.schema import QUERIES
 from metaxc.catalog.store import Store
 store = Store(pathlib.Path(sys.argv[1]))
 for number in range(1, 1000):
-    with store.writing() as change:
-        change.put(QUERIES, (number, f"text {number}", bytes(4000)))
+    with store.transaction() as transaction:
+        transaction.put(QUERIES, (number, f"text {number}", bytes(4000)))
     print(number, flush=True)
 """
 
@@ -27,14 +27,14 @@ for number in range(1, 1000):
 def place(tmp_path):
     store = Store.create(tmp_path / "record", {"dim": "4"})
     for number in range(1, 30):
-        with store.writing() as change:
-            change.put(QUERIES, (number, f"text {number}", bytes(range(200))))
+        with store.transaction() as transaction:
+            transaction.put(QUERIES, (number, f"text {number}", bytes(range(200))))
     store.close()
     return tmp_path / "record"
 
 
 def texts(store):
-    return [row[0] for row in store.rows("SELECT text FROM queries ORDER BY number")]
+    return [row[0] for row in store.fetch_all("SELECT text FROM queries ORDER BY number")]
 
 
 def killed(place, after):
@@ -64,7 +64,7 @@ def test_a_log_that_lost_its_end_is_told(place):
     wal.write_bytes(content)
     with pytest.raises(CatalogError, match="acknowledged"):
         Store(place)
-    accepted = Store.accept(place)
+    accepted = Store.recover(place)
     assert 0 < len(texts(accepted)) < 25
     left = accepted.sequence
     accepted.close()
@@ -78,8 +78,8 @@ def test_rows_that_are_lost_changed_or_revived_are_told(place):
     (place / "closed.json").unlink()
     for statement, why in (
         ("DELETE FROM queries WHERE number = 7", "missing"),
-        ("UPDATE queries SET text = 'other' WHERE number = 7", "row 7 of queries"),
-        ("UPDATE facts SET value = '5' WHERE name = 'dim'", "facts"),
+        ("UPDATE queries SET text = 'other' WHERE number = 7", "row 7 of the table queries"),
+        ("UPDATE facts SET value = '5' WHERE name = 'dim'", "metadata"),
         ("CREATE TABLE more (a)", "tables"),
         ("INSERT INTO tags VALUES ('tag', 1)", "tags"),
     ):
@@ -115,15 +115,15 @@ def test_a_transaction_that_fails_leaves_nothing(place):
     store = Store(place)
 
     def half():
-        with store.writing() as change:
-            change.put(QUERIES, (100, "half", b""))
+        with store.transaction() as transaction:
+            transaction.put(QUERIES, (100, "half", b""))
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         half()
     assert len(texts(store)) == 29
-    with store.writing() as change:
-        change.put(QUERIES, (100, "whole", b""))
+    with store.transaction() as transaction:
+        transaction.put(QUERIES, (100, "whole", b""))
     assert texts(store)[-1] == "whole"
     store.close()
     Store(place).close()
@@ -131,7 +131,7 @@ def test_a_transaction_that_fails_leaves_nothing(place):
 
 def test_a_reader_cannot_write(place):
     store = Store(place, read_only=True)
-    with pytest.raises(CatalogError, match="reading only"), store.writing():
+    with pytest.raises(CatalogError, match="reading only"), store.transaction():
         pass
     store.close()
     assert (place / "closed.json").exists()
@@ -150,21 +150,21 @@ def test_digests_tell_types_and_borders_apart():
         ("",),
         (b"",),
     ]
-    assert len({digest_of_row("t", row) for row in rows}) == len(rows)
-    assert digest_of_row("t", (1,)) != digest_of_row("u", (1,))
+    assert len({row_checksum("t", row) for row in rows}) == len(rows)
+    assert row_checksum("t", (1,)) != row_checksum("u", (1,))
 
 
 def test_a_sum_does_not_depend_on_the_order():
-    first, second = Sum(), Sum()
-    digests = [digest_of_row("t", (number,)) for number in range(5)]
+    first, second = TableChecksum(), TableChecksum()
+    digests = [row_checksum("t", (number,)) for number in range(5)]
     for digest in digests:
         first.add(digest)
     for digest in reversed(digests):
         second.add(digest)
     second.add(digests[0])
     assert str(first) != str(second)
-    second.drop(digests[0])
-    assert str(first) == str(second) == str(Sum(str(first)))
+    second.remove(digests[0])
+    assert str(first) == str(second) == str(TableChecksum(str(first)))
 
 
 @pytest.mark.skipif(not hasattr(os, "pwrite"), reason="needs a POSIX system")
@@ -172,7 +172,7 @@ def test_a_disk_that_is_full_is_a_storage_error(place):
     """A limit on the record's size stands in for the disk here; the real thing is in benchmarks/reliability."""
     store = Store(place)
     store._writer.execute("PRAGMA max_page_count = 1")
-    with pytest.raises(StorageError, match="disk"), store.writing() as change:
-        change.put(QUERIES, (100, "long", bytes(5_000_000)))
+    with pytest.raises(StorageError, match="Disk full"), store.transaction() as transaction:
+        transaction.put(QUERIES, (100, "long", bytes(5_000_000)))
     assert len(texts(store)) == 29
     store.close()

@@ -33,7 +33,7 @@ def test_an_item_lives_on_the_command_line(catalog, model):
     assert clicked["state"] == "clicked"
     assert "observed" in run("catalog", "click", catalog, model, "new", "q1").output
     assert found(catalog, model)["new"] == "observed"
-    assert "clicked, 1 clicks" in run("catalog", "undo", catalog, model, clicked["number"]).output
+    assert "is clicked and has 1 clicks" in run("catalog", "undo", catalog, model, clicked["number"]).output
     facts = json.loads(run("catalog", "about", catalog, "--json").stdout)
     assert facts["items"] == {"novel": 40, "clicked": 1, "observed": 160}
     assert facts["clicks"] == 1
@@ -45,7 +45,7 @@ def test_many_items_come_from_a_file_all_or_none(catalog, model, tmp_path):
     lines = [{"id": "a", "text": "i4", "tags": ["x"]}, {"id": "b", "text": "i9"}]
     (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert "2 added" in run("catalog", "add", catalog, model, "--file", tmp_path / "items.jsonl").output
-    assert "2 were there" in run("catalog", "add", catalog, model, "--file", tmp_path / "items.jsonl").output
+    assert "2 unchanged" in run("catalog", "add", catalog, model, "--file", tmp_path / "items.jsonl").output
     (tmp_path / "bad.jsonl").write_text('{"id": "c", "text": "i4"}\n{"id": "d"}\n')
     failed = run("catalog", "add", catalog, model, "--file", tmp_path / "bad.jsonl")
     assert failed.exit_code
@@ -59,7 +59,7 @@ def test_snapshot_restore_export_and_check(catalog, model, tmp_path):
     run("catalog", "delete", catalog, model, "new")
     run("catalog", "restore", tmp_path / "kept", catalog)
     assert "new" in found(catalog, model)
-    assert "whole" in run("catalog", "check", catalog).output
+    assert "intact" in run("catalog", "check", catalog).output
     exported = run("catalog", "export", catalog, tmp_path / "out", "--format", "npy")
     assert "201 items" in exported.output
     assert "new" in json.loads((tmp_path / "out" / "ids.json").read_text())
@@ -83,7 +83,7 @@ def test_migrate_says_what_it_did(catalog, model, world, tmp_path):
     other.save(tmp_path / "other")
     refused = run("catalog", "search", catalog, tmp_path / "other", "t0")
     assert "catalog migrate" in str(refused.exception)
-    assert "moved" in run("catalog", "migrate", catalog, tmp_path / "other").output
+    assert "migrated" in run("catalog", "migrate", catalog, tmp_path / "other").output
     assert "already" in run("catalog", "migrate", catalog, tmp_path / "other").output
     assert found(catalog, tmp_path / "other")
 

@@ -11,12 +11,12 @@ that no other item changes. `metaxc.emmett` has the formulas; here is which of t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from metaxc.arrays import Floats
-from metaxc.catalog.records import State
+from metaxc.catalog.records import ItemRow, State
 from metaxc.classifiers import Classifiers
 from metaxc.emmett import Emmett
 from metaxc.emmett.explanation import Explanation
@@ -43,6 +43,11 @@ class ItemInputs:
     queries: Floats
     trained: bool
 
+    @staticmethod
+    def from_row(row: ItemRow, queries: Floats) -> ItemInputs:
+        """The inputs of a stored item with the embeddings of the queries that clicked it."""
+        return ItemInputs(row.id, row.text, row.embedding, queries, row.trained)
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -58,6 +63,18 @@ class Stage:
     vector: Floats
     classifier: Floats | None = None
 
+    def apply_to(self, row: ItemRow, sequence: int) -> ItemRow:
+        """The row with this state and vector, as the transaction `sequence` writes it."""
+        since = None if self.classifier is None else (row.since or sequence)
+        return replace(
+            row,
+            state=self.state,
+            vector=self.vector,
+            classifier=self.classifier,
+            since=since,
+            sequence=sequence,
+        )
+
 
 @dataclass(frozen=True)
 class ObservedItem:
@@ -68,6 +85,13 @@ class ObservedItem:
     embedding: Floats
     classifier: Floats
     clicks: int
+
+    @staticmethod
+    def from_row(row: ItemRow) -> ObservedItem:
+        """A stored item that has a classifier."""
+        if row.classifier is None:
+            raise ValueError("an item without a classifier informs no other item")
+        return ObservedItem(row.id, row.text, row.embedding, row.classifier, row.clicks)
 
 
 class Lifecycle:
@@ -84,7 +108,7 @@ class Lifecycle:
         self._row_of = {model.items.ids[row]: place for place, row in enumerate(model.observed.tolist())}
 
     @property
-    def base(self) -> int:
+    def observed_count(self) -> int:
         """How many observed items inform others."""
         return len(self.model.informing)
 

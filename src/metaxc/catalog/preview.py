@@ -13,7 +13,7 @@ import numpy as np
 from metaxc.arrays import Floats
 from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.records import Point, Preview, ReachedQuery
-from metaxc.catalog.rows import stacked
+from metaxc.catalog.schema import decode_vectors
 from metaxc.catalog.store import Store
 from metaxc.classifiers.classifiers import normalize_rows
 from metaxc.emmett import Emmett
@@ -60,11 +60,11 @@ class Previewer:
 
     Args:
         store: The record.
-        followed: What follows it.
+        follower: What follows it.
     """
 
-    def __init__(self, store: Store, followed: IndexFollower):
-        self.store, self.followed = store, followed
+    def __init__(self, store: Store, follower: IndexFollower):
+        self.store, self.follower = store, follower
         self._lock = threading.Lock()
         self._pool: Pool | None = None
         self._making: threading.Thread | None = None
@@ -72,7 +72,7 @@ class Previewer:
     def preview(self, text: str, without: frozenset[str], revealed: Sequence[str]) -> Preview:
         """As `Catalog.preview`."""
         seconds: dict[str, float] = {}
-        model = self.followed.life.model
+        model = self.follower.lifecycle.model
         with _timed(seconds, "encode"):
             embedding = model.encoder.encode_items([text])
             few = model.few_clicks([list(revealed)], 1)
@@ -94,7 +94,7 @@ class Previewer:
             for (name, told), _, place in named
             if name in without
         )
-        pool = self.pool()
+        pool = self.known_queries()
         with _timed(seconds, "reach"):
             reached = _reached(pool, embedding[0], vector)
         with _timed(seconds, "map"):
@@ -103,11 +103,11 @@ class Previewer:
             text, explanation, off, tuple(reached[:SHOWN_REACHED]), points, len(pool.texts), seconds
         )
 
-    def pool(self) -> Pool:
+    def known_queries(self) -> Pool:
         """The known queries. Made at the first call; where the catalog has changed a while ago they are made anew
         beside, and the next call has them."""
         with self._lock:
-            known, sequence = self._pool, self.followed.sequence
+            known, sequence = self._pool, self.follower.sequence
             if known is None:
                 known = self._pool = self._made(sequence)
             stale = known.sequence != sequence and time.monotonic() - known.at >= STALE
@@ -123,17 +123,17 @@ class Previewer:
             making.join()
 
     def _make_anew(self) -> None:
-        self._pool = self._made(self.followed.sequence)
+        self._pool = self._made(self.follower.sequence)
 
     def _made(self, sequence: int) -> Pool:
-        model, dim = self.followed.life.trained, self.followed.dim
-        with self.store.apart() as connection:
+        model, dim = self.follower.lifecycle.trained, self.follower.dim
+        with self.store.read_snapshot(own_connection=True) as connection:
             items = connection.execute("SELECT embedding, vector FROM items ORDER BY key").fetchall()
             most = max(1, MOST_SCORES // max(len(items), 1))
             asked = "SELECT text, embedding FROM queries ORDER BY number LIMIT ?"
             rows = connection.execute(asked, (most,)).fetchall()
-        embeddings, vectors = (stacked((row[side] for row in items), dim) for side in (0, 1))
-        plain = stacked((row[1] for row in rows), dim)
+        embeddings, vectors = (decode_vectors((row[side] for row in items), dim) for side in (0, 1))
+        plain = decode_vectors((row[1] for row in rows), dim)
         moved = model.encode_queries(plain) if len(plain) else plain
         _, encoder_best = top_k(plain, embeddings, REACH)
         _, meta_best = top_k(moved, vectors, REACH)
