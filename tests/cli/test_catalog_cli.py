@@ -15,8 +15,8 @@ def model(world, tmp_path_factory):
 
 @pytest.fixture
 def catalog(model, tmp_path):
-    made = run("catalog", "create", tmp_path / "catalog", model, "--observe-after", "2")
-    assert made.exit_code == 0, made.output
+    created = run("catalog", "create", tmp_path / "catalog", model, "--observe-after", "2")
+    assert created.exit_code == 0, created.output
     return tmp_path / "catalog"
 
 
@@ -25,7 +25,7 @@ def found(catalog, model, *options):
     return {hit["id"]: hit["state"] for hit in json.loads(answer.stdout)["answers"][0]["hits"]}
 
 
-def test_an_item_lives_on_the_command_line(catalog, model):
+def test_an_item_is_added_clicked_undone_and_deleted(catalog, model):
     assert "1 added" in run("catalog", "add", catalog, model, "i4", "--id", "new", "--tag", "red").output
     assert found(catalog, model)["new"] == "novel"
     assert list(found(catalog, model, "--tag", "red")) == ["new"]
@@ -41,7 +41,7 @@ def test_an_item_lives_on_the_command_line(catalog, model):
     assert "new" not in found(catalog, model)
 
 
-def test_many_items_come_from_a_file_all_or_none(catalog, model, tmp_path):
+def test_a_file_of_items_is_added_completely_or_not_at_all(catalog, model, tmp_path):
     lines = [{"id": "a", "text": "i4", "tags": ["x"]}, {"id": "b", "text": "i9"}]
     (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert "2 added" in run("catalog", "add", catalog, model, "--file", tmp_path / "items.jsonl").output
@@ -55,9 +55,9 @@ def test_many_items_come_from_a_file_all_or_none(catalog, model, tmp_path):
 
 def test_snapshot_restore_export_and_check(catalog, model, tmp_path):
     run("catalog", "add", catalog, model, "i4", "--id", "new")
-    run("catalog", "snapshot", catalog, tmp_path / "kept")
+    run("catalog", "snapshot", catalog, tmp_path / "snapshot")
     run("catalog", "delete", catalog, model, "new")
-    run("catalog", "restore", tmp_path / "kept", catalog)
+    run("catalog", "restore", tmp_path / "snapshot", catalog)
     assert "new" in found(catalog, model)
     assert "intact" in run("catalog", "check", catalog).output
     exported = run("catalog", "export", catalog, tmp_path / "out", "--format", "npy")
@@ -65,7 +65,7 @@ def test_snapshot_restore_export_and_check(catalog, model, tmp_path):
     assert "new" in json.loads((tmp_path / "out" / "ids.json").read_text())
 
 
-def test_a_damaged_catalog_is_told_and_may_be_accepted(catalog, model):
+def test_a_damaged_catalog_is_refused_until_its_loss_is_accepted(catalog, model):
     mark = next(catalog.glob("gen-*")) / "mark"
     mark.write_bytes(bytes(len(mark.read_bytes())))
     for command in (("check", catalog), ("search", catalog, model, "t0")):
@@ -76,7 +76,7 @@ def test_a_damaged_catalog_is_told_and_may_be_accepted(catalog, model):
     assert found(catalog, model)
 
 
-def test_migrate_says_what_it_did(catalog, model, world, tmp_path):
+def test_migrate_moves_a_catalog_once(catalog, model, world, tmp_path):
     other = Irene(IreneConfig(encoder="pretrained", neighbours=2, folds=0), encoder=world.encoder).fit(
         world.dataset
     )

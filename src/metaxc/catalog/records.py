@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -265,13 +265,4 @@ class ItemRow:
 
     def item(self) -> Item:
         """The item as users see it."""
-        return Item(
-            self.id,
-            self.text,
-            self.tags,
-            self.state,
-            self.clicks,
-            self.created,
-            self.updated,
-            self.trained,
-        )
+        return Item(**{field.name: getattr(self, field.name) for field in fields(Item)})

@@ -76,11 +76,6 @@ class Table:
         return f"SELECT {self.column_list} FROM {self.name}"
 
     @property
-    def select_with_checksum(self) -> str:
-        """The statement that reads every row, the checksum last."""
-        return f"SELECT {self.column_list}, digest FROM {self.name}"
-
-    @property
     def insert(self) -> str:
         """The statement that inserts a row with its checksum."""
         values = placeholders(len(self.columns) + 1)
@@ -184,7 +179,7 @@ def verify_rows(connection: sqlite3.Connection, metadata: dict[str, str]) -> Non
         raise damaged_error(str(answer))
     for table in TABLES:
         total = TableChecksum()
-        for row in connection.execute(table.select_with_checksum):
+        for row in connection.execute(f"SELECT {table.column_list}, digest FROM {table.name}"):
             if row_checksum(table.name, row[:-1]) != row[-1]:
                 raise damaged_error(f"row {row[0]} of the table {table.name} was changed")
             total.add(row[-1])

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option, Typer
 
 from metaxc.cli.shared import (
     Base,
@@ -21,13 +21,13 @@ from metaxc.cli.shared import (
     read_lines,
     set_threads,
 )
-from metaxc.errors import ConfigError, DataError
+from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
-    from metaxc.catalog import Catalog, NewItem
+    from metaxc.catalog import Catalog
     from metaxc.catalog.store import Store
 
-app = typer.Typer(
+app = Typer(
     name="catalog",
     help="Manage a live catalog: a durable store of items that can be searched as soon as they are added.\n\n"
     "To try it:  metaxc catalog create CATALOG MODEL;  metaxc catalog add CATALOG MODEL --id new 'its text';  "
@@ -36,18 +36,24 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Folder = Annotated[Path, typer.Argument(help="Folder of the catalog.", metavar="CATALOG")]
-Snapshot = Annotated[Path, typer.Argument(help="Folder of the snapshot.", metavar="SNAPSHOT")]
-Output = Annotated[
-    Path, typer.Argument(help="Folder to write; an existing one is replaced.", metavar="FOLDER")
-]
-Ids = Annotated[list[str], typer.Argument(help="Ids of the items.", metavar="ID...")]
-Id = Annotated[str, typer.Argument(help="The item's id.", metavar="ID")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag of the items; may be repeated.")]
-States = Annotated[
-    list[str] | None,
-    typer.Option("--state", help="Only items that are novel, clicked or observed; may be repeated."),
-]
+Folder = Annotated[Path, Argument(help="Folder of the catalog.", metavar="CATALOG")]
+Snapshot = Annotated[Path, Argument(help="Folder of the snapshot.", metavar="SNAPSHOT")]
+Output = Annotated[Path, Argument(help="Folder to write, or to replace.", metavar="FOLDER")]
+Id = Annotated[str, Argument(help="The item's id.", metavar="ID")]
+Ids = Annotated[list[str], Argument(help="Ids of the items.", metavar="ID...")]
+NewId = Annotated[str | None, Option("--id", help="The item's id.")]
+NewText = Annotated[str | None, Argument(help="The item's text.", metavar="TEXT")]
+Query = Annotated[str, Argument(help="The query that led to the click.", metavar="QUERY")]
+Queries = Annotated[list[str], Argument(help="One or more queries.", metavar="QUERY...")]
+Number = Annotated[int, Argument(help="The click's number, as `click` prints it.", metavar="CLICK")]
+Count = Annotated[int, Option("-k", min=1, help="Number of items per query.")]
+Tags = Annotated[list[str] | None, Option("--tag", help="A tag of the items; may be repeated.")]
+States = Annotated[list[str] | None, Option("--state", help="novel, clicked or observed; may be repeated.")]
+ItemFile = Annotated[Path | None, Option("--file", help='JSON lines of {"id", "text", "tags"}; - is stdin.')]
+Data = Annotated[Path | None, Option(help="Data set whose queries a preview tries to find a new item with.")]
+Clicks = Annotated[int | None, Option(min=1, help="Clicks that give an item a classifier of its own.")]
+ExportFormat = Annotated[str, Option(help="npy, parquet, faiss or pgvector.")]
+Accept = Annotated[bool, Option("--accept", help="Give up lost writes and keep the rows that are intact.")]
 KNOWN_QUERIES = 2_000
 """Known queries that a preview scores; the time of a preview grows with their number."""
 
@@ -87,22 +93,8 @@ def known_queries(data: Path | None, most: int = KNOWN_QUERIES) -> list[str]:
 def create(
     catalog: Folder,
     model: Model,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            help="Data set whose training queries a preview uses to show which would find a new item.",
-        ),
-    ] = None,
-    observe_after: Annotated[
-        int | None,
-        typer.Option(
-            "--observe-after",
-            min=1,
-            help="Number of clicks after which an item gets a classifier of its own. The measured default is the "
-            "one of CatalogSettings, see docs/live.md.",
-        ),
-    ] = None,
+    data: Data = None,
+    observe_after: Clicks = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
@@ -124,12 +116,8 @@ def about(catalog: Folder, as_json: Json = False) -> None:
 
     with open_store(catalog) as store:
         items = count_items(store)
-        facts: dict[str, Any] = {
-            "clicks": count_clicks(store),
-            "changes": store.sequence,
-            "model": store.metadata["model"],
-            "dim": store.dim,
-        }
+        facts: dict[str, Any] = {"clicks": count_clicks(store), "changes": store.sequence}
+        facts |= {"model": store.metadata["model"], "dim": store.dim}
     if as_json:
         print_json({"items": items, **facts})
         return
@@ -142,13 +130,10 @@ def about(catalog: Folder, as_json: Json = False) -> None:
 def add(
     catalog: Folder,
     model: Model,
-    text: Annotated[str | None, typer.Argument(help="The item's text.", metavar="TEXT")] = None,
-    id: Annotated[str | None, typer.Option("--id", help="The item's id.")] = None,
+    text: NewText = None,
+    id: NewId = None,
     tags: Tags = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", help='Many items: JSON lines of {"id", "text", "tags"}; - reads stdin.'),
-    ] = None,
+    file: ItemFile = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
@@ -159,9 +144,10 @@ def add(
     Items that exist with the same text and tags are left unchanged.
     """
     from metaxc.catalog import NewItem
+    from metaxc.catalog.item_rules import parse_items
 
     if file is not None:
-        items = _read_items(file)
+        items = parse_items(read_lines(file, None, "items"))
     elif text is not None and id is not None:
         items = [NewItem(id, text, tuple(tags or ()))]
     else:
@@ -176,34 +162,9 @@ def add(
         print(f"{result.added:,} added, {result.unchanged:,} unchanged")
 
 
-def _read_items(file: Path) -> list[NewItem]:
-    import json
-
-    from metaxc.catalog import NewItem
-
-    items = []
-    for number, line in enumerate(read_lines(file, None, "items"), 1):
-        try:
-            record = json.loads(line)
-            items.append(NewItem(record["id"], record["text"], tuple(record.get("tags", ()))))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(
-                "A line of the file is not an item",
-                got=f"line {number}: {line[:80]}",
-                expected='{"id": "…", "text": "…"}, with "tags": ["…"] where there are some',
-                fix="correct the line; no item was added",
-            ) from error
-    return items
-
-
 @app.command()
 def delete(
-    catalog: Folder,
-    model: Model,
-    ids: Ids,
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
+    catalog: Folder, model: Model, ids: Ids, base: Base = None, threads: Threads = 0, cache: Cache = None
 ) -> None:
     """Delete items with their clicks, all or none."""
     with open_catalog(catalog, model, base, cache, threads) as opened:
@@ -215,7 +176,7 @@ def click(
     catalog: Folder,
     model: Model,
     item: Id,
-    query: Annotated[str, typer.Argument(help="The query that led to the click.", metavar="QUERY")],
+    query: Query,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
@@ -229,32 +190,24 @@ def click(
         print_json(asdict(result))
     else:
         print(f"click {result.number} recorded: {item} is {result.state} and has {clicks} clicks")
-        print_status(f"to undo it: metaxc catalog undo CATALOG MODEL {result.number}")
 
 
 @app.command()
 def undo(
-    catalog: Folder,
-    model: Model,
-    number: Annotated[
-        int, typer.Argument(help="The click's number, as `click` printed it.", metavar="CLICK")
-    ],
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
+    catalog: Folder, model: Model, click: Number, base: Base = None, threads: Threads = 0, cache: Cache = None
 ) -> None:
     """Remove a click; the item is again what it was without it."""
     with open_catalog(catalog, model, base, cache, threads) as opened:
-        item = opened.undo(number)
-    print(f"click {number} removed: {item.id} is {item.state} and has {item.clicks} clicks")
+        item = opened.undo(click)
+    print(f"click {click} removed: {item.id} is {item.state} and has {item.clicks} clicks")
 
 
 @app.command()
 def search(
     catalog: Folder,
     model: Model,
-    queries: Annotated[list[str], typer.Argument(help="One or more queries.", metavar="QUERY...")],
-    k: Annotated[int, typer.Option("-k", min=1, help="Number of items per query.")] = 10,
+    queries: Queries,
+    k: Count = 10,
     tags: Tags = None,
     states: States = None,
     base: Base = None,
@@ -265,14 +218,13 @@ def search(
     """Rank the catalog's items for each query; --tag and --state filter them."""
     with open_catalog(catalog, model, base, cache, threads, read_only=True) as opened:
         results = opened.search(queries, k, tags=tags or (), states=states or ())  # type: ignore[arg-type]
+    answers = list(zip(queries, results, strict=True))
     if as_json:
-        answers = [
-            {"query": query, "hits": [asdict(hit) for hit in hits]}
-            for query, hits in zip(queries, results, strict=True)
-        ]
-        print_json({"answers": answers})
+        print_json(
+            {"answers": [{"query": query, "hits": list(map(asdict, hits))} for query, hits in answers]}
+        )
         return
-    for query, hits in zip(queries, results, strict=True):
+    for query, hits in answers:
         rows = [[f"{hit.score:.3f}", hit.state, hit.id, hit.text] for hit in hits]
         print_table(f"query: {query}", ["score", "state", "id", "item"], rows, right_from=9)
 
@@ -297,11 +249,7 @@ def restore(folder: Snapshot, catalog: Folder) -> None:
 
 
 @app.command()
-def export(
-    catalog: Folder,
-    folder: Output,
-    format: Annotated[str, typer.Option("--format", help="npy, parquet, faiss or pgvector.")] = "parquet",
-) -> None:
+def export(catalog: Folder, folder: Output, format: ExportFormat = "parquet") -> None:
     """Write ids and vectors for another vector database, which searches them by inner product."""
     from metaxc.catalog.export import export_vectors
 
@@ -335,16 +283,7 @@ def migrate(
 
 
 @app.command()
-def check(
-    catalog: Folder,
-    accept: Annotated[
-        bool,
-        typer.Option(
-            "--accept",
-            help="Continue with the rows that are intact; acknowledged writes that are lost stay lost.",
-        ),
-    ] = False,
-) -> None:
+def check(catalog: Folder, accept: Accept = False) -> None:
     """Verify every row of a catalog against its checksum."""
     from metaxc.catalog.generations import CatalogFolder, recover
 
