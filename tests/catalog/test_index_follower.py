@@ -17,20 +17,20 @@ def test_catching_up_with_a_write_does_not_read_the_unchanged_items(catalog):
 
 def test_a_search_does_not_wait_for_a_newly_observed_item_to_inform_others(catalog, monkeypatch):
     catalog.add([NEW])
-    base, life = catalog.about().base, catalog._follower.lifecycle
-    entered, go_on, inform = threading.Event(), threading.Event(), life.inform
+    base, lifecycle = catalog.about().base, catalog._follower.lifecycle
+    entered, go_on, use_observed = threading.Event(), threading.Event(), lifecycle.use_observed
 
-    def slow(informers, anew):
+    def slow(rows, *, extend):
         entered.set()
         assert go_on.wait(30)
-        inform(informers, anew)
+        use_observed(rows, extend=extend)
 
-    monkeypatch.setattr(life, "inform", slow)
+    monkeypatch.setattr(lifecycle, "use_observed", slow)
     clicking = threading.Thread(target=catalog.clicks, args=([("new", f"t{place}") for place in range(3)],))
     clicking.start()
     assert entered.wait(30)
     found = [hit.state for hit in catalog.search(["t0"], 300)[0] if hit.id == "new"]
-    waited = life.model is life.trained
+    waited = lifecycle.pipeline is lifecycle.model.pipeline
     go_on.set()
     clicking.join()
     assert found == ["observed"]

@@ -20,7 +20,7 @@ from metaxc.arrays import Floats
 from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundError
 from metaxc.catalog.generations import CatalogFolder, fill_from_model, restore_snapshot
 from metaxc.catalog.item_rules import validate_items, validate_query, validate_tags, validate_text
-from metaxc.catalog.lifecycle import ItemInputs, Stage
+from metaxc.catalog.lifecycle import Stage
 from metaxc.catalog.reader import CatalogReader
 from metaxc.catalog.records import AddResult, CatalogSettings, Click, Item, ItemRow, NewItem
 from metaxc.catalog.schema import CLICKS, DELETED, ITEMS, decode_vectors, encode_vector
@@ -120,29 +120,28 @@ class Catalog(CatalogReader):
         with self._write_lock:
             new = [item for item in valid if not self._exists(item)]
             if new:
-                embeddings = self.model.encoder.encode_items([item.text for item in new])
-                no_queries = np.empty((0, self.store.dim), np.float32)
-                stages = self._follower.lifecycle.stages(
-                    [
-                        ItemInputs(item.id, item.text, embedding, no_queries, trained=False)
-                        for item, embedding in zip(new, embeddings, strict=True)
-                    ]
-                )
                 now = time.time()
+                embeddings = self.model.encoder.encode_items([item.text for item in new])
+                rows = [
+                    ItemRow(
+                        key=0,
+                        id=item.id,
+                        text=item.text,
+                        tags=item.tags,
+                        created=now,
+                        updated=now,
+                        sequence=0,
+                        embedding=embedding,
+                        vector=embedding,
+                    )
+                    for item, embedding in zip(new, embeddings, strict=True)
+                ]
+                no_clicks = np.empty((0, self.store.dim), np.float32)
+                stages = self._follower.lifecycle.stages(rows, [no_clicks] * len(rows))
                 with self.store.transaction() as transaction:
-                    for item, embedding, stage in zip(new, embeddings, stages, strict=True):
-                        row = ItemRow(
-                            key=transaction.new_key(ITEMS),
-                            id=item.id,
-                            text=item.text,
-                            tags=item.tags,
-                            created=now,
-                            updated=now,
-                            sequence=transaction.sequence,
-                            embedding=embedding,
-                            vector=stage.vector,
-                        )
-                        transaction.put(ITEMS, row.values())
+                    for row, stage in zip(rows, stages, strict=True):
+                        row = replace(row, key=transaction.new_key(ITEMS))
+                        transaction.put(ITEMS, stage.apply_to(row, transaction.sequence).values())
                         transaction.replace_tags(row.key, (), row.tags)
                 self._catch_up()
         return AddResult(len(new), len(items) - len(new))
@@ -211,14 +210,14 @@ class Catalog(CatalogReader):
         with self._write_lock:
             rows = {id: self._row(id) for id in dict.fromkeys(id for id, _ in pairs)}
             embeddings = self.model.encoder.encode_queries([query for _, query in pairs])
-            inputs = []
-            for id, row in rows.items():
-                new = embeddings[[place for place, (clicked, _) in enumerate(pairs) if clicked == id]]
-                inputs.append(
-                    ItemInputs.from_row(row, np.concatenate([self._query_embeddings(row.key), new]))
+            queries = [
+                np.concatenate(
+                    [self._query_embeddings(row.key), embeddings[[id == row.id for id, _ in pairs]]]
                 )
+                for row in rows.values()
+            ]
             lifecycle = self._follower.lifecycle
-            stages = lifecycle.stages(inputs)
+            stages = lifecycle.stages(list(rows.values()), queries)
             clicks, now, counts = [], time.time(), {id: row.clicks for id, row in rows.items()}
             with self.store.transaction() as transaction:
                 for (id, query), embedding in zip(pairs, embeddings, strict=True):
@@ -267,7 +266,7 @@ class Catalog(CatalogReader):
 
     def _stage(self, row: ItemRow, queries: Floats) -> Stage:
         """The state and vector that these clicked queries give an item."""
-        return self._follower.lifecycle.stages([ItemInputs.from_row(row, queries)])[0]
+        return self._follower.lifecycle.stages([row], [queries])[0]
 
     def _write_row(
         self,

@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 from metaxc.arrays import Floats
 from metaxc.artifacts import atomic_folder, json_digest, sync, verify_folder, write_atomically
 from metaxc.catalog.catalog_errors import CatalogError, LockedError, damaged_error
-from metaxc.catalog.lifecycle import ItemInputs, Lifecycle, ObservedItem
+from metaxc.catalog.lifecycle import Lifecycle
 from metaxc.catalog.records import CatalogSettings, ItemRow
 from metaxc.catalog.schema import (
     CLICKS,
@@ -271,11 +271,11 @@ class _Migration:
         informing = [
             key
             for key, id, clicks in rows
-            if clicks >= self.lifecycle.observe_after and id not in self.trained and self.model.can_grow
+            if clicks >= self.lifecycle.observe_after and id not in self.trained and self.lifecycle.can_grow
         ]
         self._write_items(informing)
         observed = self.new.fetch_all(f"{ITEMS.select} WHERE since IS NOT NULL ORDER BY since, key")
-        self.lifecycle.inform([ObservedItem.from_row(ItemRow.from_values(row)) for row in observed])
+        self.lifecycle.use_observed(list(map(ItemRow.from_values, observed)))
         written = set(informing)
         self._write_items([key for key, _, _ in rows if key not in written])
 
@@ -308,9 +308,7 @@ class _Migration:
         rows = [replace(row, embedding=new) for row, new in zip(rows, embeddings, strict=True)]
         queries = _embed(encoder.encode_queries, [click[2] for click in clicks], encoder.dim)
         clicked = np.array([click[1] for click in clicks], dtype=np.int64)
-        stages = self.lifecycle.stages(
-            [ItemInputs.from_row(row, queries[clicked == row.key]) for row in rows]
-        )
+        stages = self.lifecycle.stages(rows, [queries[clicked == row.key] for row in rows])
         with self.new.transaction() as transaction:
             for row, stage in zip(rows, stages, strict=True):
                 transaction.put(ITEMS, stage.apply_to(row, transaction.sequence).values())

@@ -10,7 +10,7 @@ from collections.abc import Container
 import numpy as np
 
 from metaxc.arrays import Floats, Keys
-from metaxc.catalog.lifecycle import Lifecycle, ObservedItem
+from metaxc.catalog.lifecycle import Lifecycle
 from metaxc.catalog.records import ItemRow
 from metaxc.catalog.schema import ITEMS, decode_vectors, placeholders
 from metaxc.catalog.store import Store, read_sequence
@@ -123,12 +123,7 @@ class IndexFollower:
             block = new[start : start + BLOCK]
             found = self.store.fetch_all(f"{ITEMS.select} WHERE key IN ({placeholders(len(block))})", block)
             rows |= {row.key: row for row in map(ItemRow.from_values, found)}
-        observed = [
-            ObservedItem.from_row(rows[key])
-            for key in new
-            if key in rows and rows[key].classifier is not None
-        ]
-        self.lifecycle.inform(observed, anew=not extends)
+        self.lifecycle.use_observed([rows[key] for key in new if key in rows], extend=extends)
 
     def _load_or_build(self) -> tuple[Index, str, int]:
         """The saved index where it belongs to the store, otherwise a new one."""

@@ -17,7 +17,6 @@ from metaxc.catalog.export import Format, export_vectors
 from metaxc.catalog.generations import CatalogFolder, write_snapshot
 from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.item_rules import validate_query, validate_text
-from metaxc.catalog.lifecycle import ItemInputs
 from metaxc.catalog.preview import Previewer
 from metaxc.catalog.records import (
     STATES,
@@ -184,8 +183,7 @@ class CatalogReader:
             for count, (number, query, at, _) in enumerate(stored, 1)
         )
         queries = decode_vectors((click[3] for click in stored), self.store.dim)
-        inputs = ItemInputs.from_row(row, queries)
-        explanation, vector = lifecycle.explain(inputs, [click.query for click in clicks])
+        explanation, vector = lifecycle.explain(row, queries, [click.query for click in clicks])
         difference = np.linalg.norm(vector - row.vector)
         return ItemExplanation(
             row.item(),
@@ -215,7 +213,9 @@ class CatalogReader:
     def represent(self, texts: Sequence[str]) -> Floats:
         """(n, dim) float32: the meta-classifiers of new items; nothing is written."""
         self._catch_up()
-        return self._follower.lifecycle.model.represent([validate_text(text) for text in texts])
+        texts = [validate_text(text) for text in texts]
+        embeddings = self.model.encoder.encode_items(texts)
+        return self._follower.lifecycle.pipeline.vectors(embeddings, texts=texts)
 
     def about(self) -> CatalogSummary:
         """The catalog in figures."""
