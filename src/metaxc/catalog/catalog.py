@@ -123,17 +123,7 @@ class Catalog(CatalogReader):
                 now = time.time()
                 embeddings = self.model.encoder.encode_items([item.text for item in new])
                 rows = [
-                    ItemRow(
-                        key=0,
-                        id=item.id,
-                        text=item.text,
-                        tags=item.tags,
-                        created=now,
-                        updated=now,
-                        sequence=0,
-                        embedding=embedding,
-                        vector=embedding,
-                    )
+                    ItemRow.novel(item.id, item.text, item.tags, embedding, now)
                     for item, embedding in zip(new, embeddings, strict=True)
                 ]
                 no_clicks = np.empty((0, self.store.dim), np.float32)

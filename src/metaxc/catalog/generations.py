@@ -158,15 +158,10 @@ def fill_from_model(store: Store, model: Emmett, queries: Sequence[str]) -> None
     with store.transaction() as transaction:
         for row, (id, text) in enumerate(zip(model.items.ids, texts, strict=True)):
             trained = not model.novel[row]
-            item = ItemRow(
+            item = replace(
+                ItemRow.novel(id, text, (), embeddings[row], now),
                 key=row + 1,
-                id=id,
-                text=text,
-                tags=(),
-                created=now,
-                updated=now,
                 sequence=transaction.sequence,
-                embedding=embeddings[row],
                 vector=model.vectors[row],
                 state="observed" if trained else "novel",
                 trained=trained,

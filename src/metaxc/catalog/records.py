@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from metaxc.arrays import Floats
@@ -197,24 +198,19 @@ class CatalogSummary:
     read_only: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ItemRow:
-    """A row of the table `items`; the fields are the table's columns. The defaults are those of a novel item.
+    """A row of the table `items`; the fields are the table's columns.
 
     Args:
         key: Primary key, never reused.
-        id: The item's id.
-        text: The item's text.
         tags: The item's tags, sorted.
-        created: Seconds since 1970.
-        updated: Seconds since 1970.
+        trained: Whether the model was trained on clicks of the item.
+        created: Seconds since 1970, as `updated`.
         sequence: Sequence number of the transaction that wrote the row.
+        since: Sequence number from which on the item informs others; None where it does not.
         embedding: (dim,) float32 embedding of the text.
         vector: (dim,) float32 vector that is searched.
-        state: The item's state.
-        clicks: Number of recorded clicks.
-        trained: Whether the model was trained on clicks of the item.
-        since: Sequence number from which on the item informs others; None where it does not.
         classifier: (dim,) float32 classifier that the catalog has fitted; None where it has not.
     """
 
@@ -222,16 +218,23 @@ class ItemRow:
     id: str
     text: str
     tags: tuple[str, ...]
+    state: State
+    clicks: int
+    trained: bool
     created: float
     updated: float
     sequence: int
+    since: int | None
     embedding: Floats
     vector: Floats
-    state: State = "novel"
-    clicks: int = 0
-    trained: bool = False
-    since: int | None = None
-    classifier: Floats | None = None
+    classifier: Floats | None
+
+    @staticmethod
+    def novel(id: str, text: str, tags: tuple[str, ...], embedding: Floats, now: float) -> ItemRow:
+        """A novel item that has no key, sequence number and vector yet."""
+        return ItemRow(
+            0, id, text, tags, "novel", 0, False, now, now, 0, None, embedding, np.zeros_like(embedding), None
+        )
 
     def values(self) -> tuple[Value, ...]:
         """The row as SQLite stores it, in the order of the columns."""
@@ -250,17 +253,13 @@ class ItemRow:
     @staticmethod
     def from_values(values: Sequence[Any]) -> ItemRow:
         """The row from the columns that `ITEMS.select` reads."""
-        stored = dict(zip(ITEMS.columns, values, strict=True))
-        classifier = stored["classifier"]
+        *plain, embedding, vector, classifier = values
+        stored = dict(zip(ITEMS.columns[: len(plain)], plain, strict=True))
         return ItemRow(
-            **{
-                **stored,
-                "tags": tuple(json.loads(stored["tags"])),
-                "trained": bool(stored["trained"]),
-                "embedding": decode_vector(stored["embedding"]),
-                "vector": decode_vector(stored["vector"]),
-                "classifier": None if classifier is None else decode_vector(classifier),
-            }
+            **{**stored, "tags": tuple(json.loads(stored["tags"])), "trained": bool(stored["trained"])},
+            embedding=decode_vector(embedding),
+            vector=decode_vector(vector),
+            classifier=None if classifier is None else decode_vector(classifier),
         )
 
     def item(self) -> Item:
