@@ -147,7 +147,7 @@ class Soak:
         self.withdraw()
 
     def measured(self) -> dict[str, Any]:
-        """What it takes, and what it finds."""
+        """Memory, disk space, recall and search times after a round."""
         record = self.catalog.store.folder / "catalog.sqlite"
         log = record.with_name(f"{record.name}-wal")
         fresh = self.folder.with_name("fresh.sqlite")
@@ -180,7 +180,7 @@ class Soak:
         return round(float(np.mean(shared)) / 10, 4)
 
     def fresh_index(self) -> Index:
-        """An index made from the record now."""
+        """A new index over the vectors in the store."""
         rows = self.catalog.store.fetch_all("SELECT key, vector FROM items ORDER BY key")
         vectors = np.stack([np.frombuffer(vector, np.float32) for _, vector in rows])
         return build_index(np.array([key for key, _ in rows]), vectors)[0]

@@ -12,6 +12,7 @@ from metaxc.catalog.item_rules import (
     MOST_TAGS,
     MOST_TEXT,
     TEXT_PATTERN,
+    parse_items,
     validate_id,
     validate_items,
     validate_query,
@@ -84,3 +85,13 @@ def test_the_patterns_say_what_the_functions_do(text):
         except DataError:
             valid = False
         assert (re.search(pattern, text) is not None) == valid
+
+
+def test_json_lines_become_items_or_name_the_wrong_line():
+    lines = ['{"id": "a", "text": "x", "tags": ["t"]}', '{"id": "b", "text": "y"}']
+    assert parse_items(lines) == [NewItem("a", "x", ("t",)), NewItem("b", "y")]
+    for wrong in ('{"id": "c"}', "no JSON", "[1]", '{"id": "c", "text": "x", "tags": null}'):
+        with pytest.raises(DataError, match="line 3"):
+            parse_items([*lines, wrong])
+    with pytest.raises(DataError, match="must be a list"):
+        parse_items(['{"id": "c", "text": "x", "tags": "red"}'])
