@@ -50,8 +50,8 @@ Count = Annotated[int, Option("-k", min=1, help="Number of items per query.")]
 Tags = Annotated[list[str] | None, Option("--tag", help="A tag of the items; may be repeated.")]
 States = Annotated[list[str] | None, Option("--state", help="novel, clicked or observed; may be repeated.")]
 ItemFile = Annotated[Path | None, Option("--file", help='JSON lines of {"id", "text", "tags"}; - is stdin.')]
-Data = Annotated[Path | None, Option(help="Data set whose queries a preview tries to find a new item with.")]
-Clicks = Annotated[int | None, Option(min=1, help="Clicks that give an item a classifier of its own.")]
+Data = Annotated[Path | None, Option(help="Data set whose training queries previews use as known queries.")]
+Clicks = Annotated[int | None, Option(min=1, help="Clicks until an item is observed; default: docs/live.md.")]
 ExportFormat = Annotated[str, Option(help="npy, parquet, faiss or pgvector.")]
 Accept = Annotated[bool, Option("--accept", help="Give up lost writes and keep the rows that are intact.")]
 KNOWN_QUERIES = 2_000
@@ -99,7 +99,7 @@ def create(
     threads: Threads = 0,
     cache: Cache = None,
 ) -> None:
-    """Create a catalog that starts with the model's items."""
+    """Create a catalog with the model's items."""
     from metaxc.catalog import Catalog, CatalogSettings
 
     set_threads(threads)
@@ -111,7 +111,7 @@ def create(
 
 @app.command()
 def about(catalog: Folder, as_json: Json = False) -> None:
-    """Print the number of items by state, of clicks and of changes, and the catalog's model."""
+    """Print a summary: items by state, clicks, changes and the model."""
     from metaxc.catalog.reader import count_clicks, count_items
 
     with open_store(catalog) as store:
@@ -196,7 +196,7 @@ def click(
 def undo(
     catalog: Folder, model: Model, click: Number, base: Base = None, threads: Threads = 0, cache: Cache = None
 ) -> None:
-    """Remove a click; the item is again what it was without it."""
+    """Remove a click. The item is again what it was without it."""
     with open_catalog(catalog, model, base, cache, threads) as opened:
         item = opened.undo(click)
     print(f"click {click} removed: {item.id} is {item.state} and has {item.clicks} clicks")
@@ -215,7 +215,7 @@ def search(
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Rank the catalog's items for each query; --tag and --state filter them."""
+    """Rank the items for each query. --tag and --state filter them."""
     with open_catalog(catalog, model, base, cache, threads, read_only=True) as opened:
         results = opened.search(queries, k, tags=tags or (), states=states or ())  # type: ignore[arg-type]
     answers = list(zip(queries, results, strict=True))
@@ -231,7 +231,7 @@ def search(
 
 @app.command()
 def snapshot(catalog: Folder, folder: Output) -> None:
-    """Write a copy of the catalog, with checksums, while another process may write to it."""
+    """Write a copy of the catalog. It carries checksums, and another process may write to the catalog meanwhile."""
     from metaxc.catalog.generations import write_snapshot
 
     with open_store(catalog) as store:
@@ -241,7 +241,7 @@ def snapshot(catalog: Folder, folder: Output) -> None:
 
 @app.command()
 def restore(folder: Snapshot, catalog: Folder) -> None:
-    """Restore a snapshot into a catalog, replacing its content, or into a new folder."""
+    """Restore a snapshot. It replaces the content of CATALOG, which is created where there is none."""
     from metaxc.catalog import Catalog
 
     Catalog.restore(folder, catalog)
@@ -250,7 +250,7 @@ def restore(folder: Snapshot, catalog: Folder) -> None:
 
 @app.command()
 def export(catalog: Folder, folder: Output, format: ExportFormat = "parquet") -> None:
-    """Write ids and vectors for another vector database, which searches them by inner product."""
+    """Export ids and vectors. Another vector database can search them by inner product."""
     from metaxc.catalog.export import export_vectors
 
     with open_store(catalog) as store:
@@ -262,7 +262,7 @@ def export(catalog: Folder, folder: Output, format: ExportFormat = "parquet") ->
 def migrate(
     catalog: Folder, model: Model, base: Base = None, threads: Threads = 0, cache: Cache = None
 ) -> None:
-    """Move a catalog to another model: every vector is computed again, then the catalog switches at once.
+    """Move the catalog to another model. Every vector is computed again, then the catalog switches at once.
 
     A migration that was stopped resumes when the command runs again; until then the catalog keeps its old model.
     """
@@ -284,7 +284,7 @@ def migrate(
 
 @app.command()
 def check(catalog: Folder, accept: Accept = False) -> None:
-    """Verify every row of a catalog against its checksum."""
+    """Verify every row against its checksum."""
     from metaxc.catalog.generations import CatalogFolder, recover
 
     if accept:
