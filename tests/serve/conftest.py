@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from served import HOME, running
+from running_service import HOME, running
 
 from metaxc.catalog import Catalog, CatalogSettings
 from metaxc.data import split
@@ -60,7 +60,7 @@ def site(trained, shop, tmp_path_factory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def driver() -> Iterator[Any]:
     """A browser; without chromium its tests are skipped."""
-    from looking import CHROMIUM, DRIVER, browser
+    from page_browser import CHROMIUM, DRIVER, browser
 
     if not (CHROMIUM and DRIVER):
         pytest.skip("chromium is not installed: apt install chromium chromium-driver")
@@ -71,9 +71,9 @@ def driver() -> Iterator[Any]:
 @pytest.fixture
 def look(site, driver) -> Iterator[Any]:
     """Somebody at a wide, light screen; what the console says at the end is an error of the page."""
-    from looking import Looking
+    from page_browser import PageBrowser
 
-    look = Looking(driver, site)
+    look = PageBrowser(driver, site)
     look.resize(1280)
     look.prefer("light")
     look.complaints()

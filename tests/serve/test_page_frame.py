@@ -1,9 +1,9 @@
 """What holds for the page as a whole: keys, screens, themes, safety, errors, tokens; in a real browser."""
 
 import pytest
-from looking import Looking
+from page_browser import PageBrowser
+from running_service import running
 from selenium.webdriver.common.keys import Keys
-from served import running
 
 from metaxc.catalog import Catalog
 from metaxc.emmett import Emmett
@@ -131,9 +131,9 @@ def test_an_error_is_told_in_the_services_words(look):
 
 
 def test_a_service_with_tokens_asks_for_one(trained, driver, tmp_path):
-    settings = ServeSettings(write_token="w" * 20, read_token="r" * 20)
+    settings = ServeSettings(tokens={"write": "w" * 20, "read": "r" * 20})
     with running(Catalog.create(tmp_path / "catalog", Emmett.load(trained)), settings) as url:
-        look = Looking(driver, url)
+        look = PageBrowser(driver, url)
         driver.get("about:blank")
         driver.get(f"{url}/#new?text=grey+cat")
         look.until(lambda: look.focused.get_attribute("id") == "token")
@@ -155,7 +155,7 @@ def test_a_read_only_service_offers_no_writing(trained, driver, tmp_path):
     Catalog.create(tmp_path / "catalog", Emmett.load(trained)).close()
     catalog = Catalog.open(tmp_path / "catalog", Emmett.load(trained), read_only=True)
     with running(catalog) as url:
-        look = Looking(driver, url)
+        look = PageBrowser(driver, url)
         look.open("search", q="grey cat", item="cat-small")
         look.until(lambda: look.all("body.read-only") and look.all(".panel-text"))
         assert len(look.all("#view-search .writes")) > 1

@@ -20,6 +20,7 @@ from metaxc.cli import (
     theory_command,
     train_command,
 )
+from metaxc.cli.config_options import ConfigCommand
 from metaxc.errors import MetaxcError
 
 app = typer.Typer(
@@ -40,7 +41,7 @@ app.command("represent")(represent_command.represent)
 app.command("search")(search_command.search)
 app.command("explain")(explain_command.explain)
 app.add_typer(catalog_command.app, name="catalog")
-app.command("serve")(serve_command.serve)
+app.command("serve", cls=ConfigCommand)(serve_command.serve)
 app.add_typer(bench_command.app, name="bench")
 app.command("report")(report_command.report)
 app.command("theory")(theory_command.theory)

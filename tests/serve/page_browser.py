@@ -44,7 +44,7 @@ def browser() -> Iterator[webdriver.Chrome]:
         driver.quit()
 
 
-class Looking:
+class PageBrowser:
     """Somebody who looks at the page of a service.
 
     Args:

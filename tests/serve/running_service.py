@@ -20,8 +20,8 @@ def running(catalog, settings: ServeSettings | None = None) -> Iterator[str]:
     """A real server on a free port; its address. When the block ends it is shut down as by a signal."""
     settings = settings or ServeSettings()
     ready = threading.Event()
-    listening = listen(settings.host, 0)
-    app = make_app(lambda: catalog, settings, opened=ready.set)
+    listening = listen(settings.network.host, 0)
+    app = make_app(lambda: catalog, settings, on_ready=ready.set)
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
