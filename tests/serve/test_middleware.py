@@ -166,6 +166,13 @@ def test_reads_need_a_token_and_writes_the_write_token(catalog):
         assert http.get("/").status_code != 401
         assert http.get("/static/app.js").status_code != 401
         assert http.get("/nowhere").status_code == 401
+        assert [http.head(path).status_code for path in ("/healthz", "/", "/v1/about")] == [405, 405, 401]
+        reader = {"authorization": f"Bearer {READ_TOKEN}"}
+        assert (http.get("/nowhere", headers=reader).status_code, http.delete("/v1/search").status_code) == (
+            404,
+            401,
+        )
+        assert http.delete("/v1/search", headers=reader).status_code == 403
 
 
 def test_a_write_token_alone_is_needed_for_reading_too(catalog):

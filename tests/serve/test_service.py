@@ -10,16 +10,14 @@ from running_service import HOME, add
 
 from metaxc.catalog.catalog_errors import ConflictError, NotFoundError
 from metaxc.catalog.records import AddResult, NewItem
+from metaxc.serve.api_types import AddRequest, ClickRequest, SearchRequest, UpdateRequest
 from metaxc.serve.app import make_app
 from metaxc.serve.prometheus_metrics import Metrics
 from metaxc.serve.request_queue import QueuedRequest
 from metaxc.serve.serve_settings import ServeSettings
 from metaxc.serve.service import (
-    AddItems,
     DeleteItem,
-    RecordClick,
     SearchBatcher,
-    SearchParameters,
     UndoClick,
     UpdateItem,
     WriteBatcher,
@@ -32,6 +30,11 @@ def queued(*payloads):
     return [QueuedRequest(payload) for payload in payloads]
 
 
+def lines(response):
+    """The hits of each query."""
+    return [answer.hits for answer in response.answers]
+
+
 def new_metrics():
     return Metrics(lambda: None, dict)
 
@@ -39,13 +42,13 @@ def new_metrics():
 def test_searches_in_one_batch_keep_their_own_k_and_filters(catalog):
     catalog.add([NewItem("new", "grey cat", ("pets",)), NewItem("other", "grey dog", ("pets", "big"))])
     asked = [
-        SearchParameters(("fresh bread", "cheap lemon"), 3),
-        SearchParameters(("raw melon",), 7, tags=("pets",)),
-        SearchParameters(("fresh bread",), 50),
-        SearchParameters(("dried plum",), 2, tags=("pets", "big")),
-        SearchParameters(("dried plum",), 2, tags=("big", "pets")),
-        SearchParameters(("fresh bread",), 4, states=("novel",)),
-        SearchParameters(("sweet pear",), 1, states=("observed", "novel")),
+        SearchRequest(queries=["fresh bread", "cheap lemon"], k=3),
+        SearchRequest(queries=["raw melon"], k=7, tags=["pets"]),
+        SearchRequest(queries=["fresh bread"], k=50),
+        SearchRequest(queries=["dried plum"], k=2, tags=["pets", "big"]),
+        SearchRequest(queries=["dried plum"], k=2, tags=["big", "pets"]),
+        SearchRequest(queries=["fresh bread"], k=4, states=["novel"]),
+        SearchRequest(queries=["sweet pear"], k=1, states=["observed", "novel"]),
     ]
     batcher = SearchBatcher(catalog, new_metrics(), recall_sample_rate=0)
     answers = batcher(queued(*asked))
@@ -53,10 +56,10 @@ def test_searches_in_one_batch_keep_their_own_k_and_filters(catalog):
         expected = [
             catalog.search([query], one.k, tags=one.tags, states=one.states)[0] for query in one.queries
         ]
-        assert [[hit.id for hit in line] for line in answer.hits] == [
+        assert [[hit.id for hit in line] for line in lines(answer)] == [
             [hit.id for hit in line] for line in expected
         ]
-        assert [hit.score for line in answer.hits for hit in line] == pytest.approx(
+        assert [hit.score for line in lines(answer) for hit in line] == pytest.approx(
             [hit.score for line in expected for hit in line], abs=1e-5
         )
     batcher.sample_queue.close()
@@ -67,20 +70,20 @@ def test_only_the_invalid_search_of_a_batch_fails(catalog):
     batcher = SearchBatcher(catalog, new_metrics(), recall_sample_rate=0)
     good, bad, also = batcher(
         queued(
-            SearchParameters(("fresh bread",), 2),
-            SearchParameters(("",), 2),
-            SearchParameters(("raw melon",), 1),
+            SearchRequest(queries=["fresh bread"], k=2),
+            SearchRequest(queries=[""], k=2),
+            SearchRequest(queries=["raw melon"], k=1),
         )
     )
-    assert [len(line) for line in good.hits] == [2]
+    assert [len(line) for line in lines(good)] == [2]
     assert "query is empty" in str(bad)
-    assert [len(line) for line in also.hits] == [1]
+    assert [len(line) for line in lines(also)] == [1]
     batcher.sample_queue.close()
     catalog.close()
 
 
 def items(*names, text="grey cat"):
-    return AddItems(tuple(NewItem(name, f"{text} {name}") for name in names))
+    return AddRequest(items=[{"id": name, "text": f"{text} {name}"} for name in names])
 
 
 def test_adds_in_one_batch_share_a_transaction_and_each_gets_its_own_counts(catalog):
@@ -99,10 +102,10 @@ def test_only_the_invalid_writes_of_a_batch_fail_and_the_order_is_kept(catalog):
             items("a"),
             items("b", "a", text="other"),  # conflicts with the first: adds neither b nor a
             items("c"),
-            RecordClick("c", "fresh bread"),
-            RecordClick("none", "fresh bread"),
-            RecordClick("c", "cheap lemon"),
-            UpdateItem("c", None, ("pets",)),
+            ClickRequest(item="c", query="fresh bread"),
+            ClickRequest(item="none", query="fresh bread"),
+            ClickRequest(item="c", query="cheap lemon"),
+            UpdateItem("c", UpdateRequest(tags=["pets"])),
             DeleteItem("a"),
             DeleteItem("a"),
             DeleteItem("c"),
@@ -127,8 +130,8 @@ def test_operations_of_one_kind_on_different_items_share_a_transaction():
         items("a"),
         items("b"),
         items("a"),
-        RecordClick("a", "q"),
-        RecordClick("a", "q"),
+        ClickRequest(item="a", query="q"),
+        ClickRequest(item="a", query="q"),
         UndoClick(1),
         UndoClick(2),
         DeleteItem("a"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
@@ -29,6 +29,7 @@ from metaxc.catalog.records import CatalogHit, NewItem, State
 from metaxc.errors import DataError
 from metaxc.serve.serve_settings import RequestLimits
 
+Model = TypeVar("Model", bound=BaseModel)
 MAX_CLICK_NUMBER = 2**63 - 1  # the largest integer in SQLite
 
 
@@ -168,40 +169,36 @@ class RequestModels:
     """The request models of one service, with its limits."""
 
     def __init__(self, limits: RequestLimits):
-        bounds = Field(
+        length = Field(
             min_length=1, max_length=limits.max_text_length, json_schema_extra={"pattern": TEXT_PATTERN}
         )
-        text = Annotated[str, bounds, apply_rule(validate_text)]
-        query = Annotated[str, bounds, apply_rule(validate_query)]
-        batch = Field(min_length=1, max_length=limits.max_batch)
+        text = Annotated[str, length, apply_rule(validate_text)]
+        query = Annotated[str, length, apply_rule(validate_query)]
+        batch, edits = (
+            Field(min_length=1, max_length=limits.max_batch),
+            Field(max_length=limits.max_preview_edits),
+        )
         tags = Annotated[list[Tag], Field(max_length=limits.max_tags)]
-        edits = Field(max_length=limits.max_preview_edits)
         k = Annotated[int, Field(ge=1, le=limits.max_k), BeforeValidator(_accept_whole_float)]
-        item = create_model("NewItemRequest", __base__=NewItemRequest, text=(text, ...), tags=(tags, []))
-        self.add: type[AddRequest] = create_model(
-            "AddRequest", __base__=AddRequest, items=(Annotated[list[item], batch], ...)
-        )
-        self.update: type[UpdateRequest] = create_model(
-            "UpdateRequest", __base__=UpdateRequest, text=(text | None, None), tags=(tags | None, None)
-        )
-        self.click: type[ClickRequest] = create_model(
-            "ClickRequest", __base__=ClickRequest, query=(query, ...)
-        )
-        self.search: type[SearchRequest] = create_model(
-            "SearchRequest",
-            __base__=SearchRequest,
+        item = _with_fields(NewItemRequest, text=(text, ...), tags=(tags, []))
+        self.add = _with_fields(AddRequest, items=(Annotated[list[item], batch], ...))  # type: ignore[valid-type]
+        self.update = _with_fields(UpdateRequest, text=(text | None, None), tags=(tags | None, None))
+        self.click = _with_fields(ClickRequest, query=(query, ...))
+        self.search = _with_fields(
+            SearchRequest,
             queries=(Annotated[list[query], batch], ...),
             k=(k, min(SearchRequest.model_fields["k"].default, limits.max_k)),
             tags=(tags, []),
             states=(Annotated[list[State], Field(max_length=3)], []),
         )
-        self.preview: type[PreviewRequest] = create_model(
-            "PreviewRequest",
-            __base__=PreviewRequest,
+        self.preview = _with_fields(
+            PreviewRequest,
             text=(text, ...),
             without=(Annotated[list[ItemId], edits], []),
             revealed=(Annotated[list[query], edits], []),
         )
-        self.represent: type[RepresentRequest] = create_model(
-            "RepresentRequest", __base__=RepresentRequest, texts=(Annotated[list[text], batch], ...)
-        )
+        self.represent = _with_fields(RepresentRequest, texts=(Annotated[list[text], batch], ...))
+
+
+def _with_fields(model: type[Model], **fields: Any) -> type[Model]:
+    return create_model(model.__name__, __base__=model, **fields)

@@ -19,31 +19,10 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from metaxc import __version__
-from metaxc.catalog import Catalog
+from metaxc.catalog import Catalog, records
 from metaxc.catalog.catalog_errors import NotFoundError
-from metaxc.catalog.records import (
-    AddResult,
-    CatalogSummary,
-    Click,
-    Item,
-    ItemExplanation,
-    Page,
-    Preview,
-    State,
-)
-from metaxc.serve import api_types
-from metaxc.serve.api_types import (
-    Cursor,
-    DeleteResponse,
-    HealthResponse,
-    ItemId,
-    QueryHits,
-    ReadyResponse,
-    RepresentResponse,
-    RequestModels,
-    SearchResponse,
-    Tag,
-)
+from metaxc.serve import api_types as api
+from metaxc.serve.api_types import Cursor, ItemId, RequestModels, Tag
 from metaxc.serve.http_errors import install_error_handlers
 from metaxc.serve.middleware import (
     PROBE,
@@ -59,19 +38,11 @@ from metaxc.serve.middleware import (
 )
 from metaxc.serve.prometheus_metrics import CONTENT_TYPE
 from metaxc.serve.serve_settings import RequestLimits, ServeSettings
-from metaxc.serve.service import (
-    AddItems,
-    DeleteItem,
-    RecordClick,
-    SearchParameters,
-    Service,
-    UndoClick,
-    UpdateItem,
-)
+from metaxc.serve.service import DeleteItem, Service, UndoClick, UpdateItem
 
 PAGE = Path(__file__).parent / "page"
 ItemIdPath = Annotated[ItemId, PathParameter(description="The item's id; it may contain slashes")]
-ClickNumber = Annotated[int, PathParameter(ge=1, le=api_types.MAX_CLICK_NUMBER)]
+ClickNumber = Annotated[int, PathParameter(ge=1, le=api.MAX_CLICK_NUMBER)]
 
 
 def make_app(
@@ -113,8 +84,9 @@ def make_app(
     app.state.service, app.state.routes = service, routes
     install_error_handlers(app)
     _declare_service_routes(routes, service)
-    _declare_item_routes(routes, service, settings.limits)
-    _declare_search_routes(routes, service, settings.limits)
+    models = RequestModels(settings.limits)
+    _declare_item_routes(routes, service, models, settings.limits)
+    _declare_search_routes(routes, service, models)
     _declare_page(routes, app)
     app.add_middleware(BodyLimit, limits=settings.limits)
     app.add_middleware(AccessControl, settings=settings, routes=routes, check_capacity=service.check_capacity)
@@ -136,18 +108,18 @@ def _declare_service_routes(routes: RouteTable, service: Service) -> None:
     add_route = partial(routes.add, tags=["service"])
 
     @add_route("GET", "/healthz", PROBE)
-    async def health() -> HealthResponse:
+    async def health() -> api.HealthResponse:
         """Returns 200 while the process is running."""
-        return HealthResponse("ok")
+        return api.HealthResponse("ok")
 
-    not_ready = {503: {"model": ReadyResponse, "description": "The catalog is opening or closing"}}
+    not_ready = {503: {"model": api.ReadyResponse, "description": "The catalog is opening or closing"}}
 
     @add_route("GET", "/readyz", PROBE, responses=not_ready)
-    async def ready(response: Response) -> ReadyResponse:
+    async def ready(response: Response) -> api.ReadyResponse:
         """Returns 200 while the catalog is open."""
         if service.state != "ready":
             response.status_code = 503
-        return ReadyResponse(service.state == "ready")
+        return api.ReadyResponse(service.state == "ready")
 
     text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
@@ -157,93 +129,87 @@ def _declare_service_routes(routes: RouteTable, service: Service) -> None:
         return Response(await asyncio.to_thread(service.metrics.render), media_type=CONTENT_TYPE)
 
 
-def _declare_item_routes(routes: RouteTable, service: Service, limits: RequestLimits) -> None:
+def _declare_item_routes(
+    routes: RouteTable, service: Service, models: RequestModels, limits: RequestLimits
+) -> None:
     add_route = partial(routes.add, tags=["items"])
-    models = RequestModels(limits)
     add_body, update_body, click_body = map(body_parameter, (models.add, models.update, models.click))
     state_filter, tag_filter = Query([], max_length=3), Query([], max_length=limits.max_tags)
     page_size = Query(min(100, limits.max_page_size), ge=1, le=limits.max_page_size)
 
     @add_route("GET", "/v1/about", READ)
-    async def about(request: Request) -> CatalogSummary:
+    async def about(request: Request) -> records.CatalogSummary:
         """Returns a summary of the catalog: its model, its index, and the number of items and clicks."""
         return await service.read(request, lambda catalog: catalog.about())
 
     @add_route("POST", "/v1/items", WRITE, 409)
-    async def add(request: Request, body: api_types.AddRequest = add_body) -> AddResult:
+    async def add(request: Request, body: api.AddRequest = add_body) -> records.AddResult:
         """Adds items, all or none. The next search finds them."""
-        operation = AddItems(tuple(item.to_new_item() for item in body.items))
-        result: AddResult = await service.write(request, operation)
+        result: records.AddResult = await service.write(request, body)
         return result
 
     @add_route("GET", "/v1/items", READ)
     async def list_items(
         request: Request,
-        state: list[State] = state_filter,
+        state: list[records.State] = state_filter,
         tag: list[Tag] = tag_filter,
         after: Cursor | None = None,
         limit: int = page_size,
-    ) -> Page:
+    ) -> records.Page:
         """Returns a page of the items that have all of the tags and one of the states."""
         return await service.read(
             request, lambda catalog: catalog.list(tags=tag, states=state, after=after, limit=limit)
         )
 
     @add_route("GET", "/v1/items/{id:path}", READ, 404)
-    async def get_item(request: Request, id: ItemIdPath) -> Item:
+    async def get_item(request: Request, id: ItemIdPath) -> records.Item:
         """Returns one item."""
         return await service.read(request, lambda catalog: catalog.get(id))
 
     @add_route("PUT", "/v1/items/{id:path}", WRITE, 404)
     async def update_item(
-        request: Request, id: ItemIdPath, body: api_types.UpdateRequest = update_body
-    ) -> Item:
+        request: Request, id: ItemIdPath, body: api.UpdateRequest = update_body
+    ) -> records.Item:
         """Changes an item's text or tags; omitted fields keep their value."""
-        tags = None if body.tags is None else tuple(body.tags)
-        item: Item = await service.write(request, UpdateItem(id, body.text, tags))
+        item: records.Item = await service.write(request, UpdateItem(id, body))
         return item
 
     @add_route("DELETE", "/v1/items/{id:path}", WRITE, 404)
-    async def delete_item(request: Request, id: ItemIdPath) -> DeleteResponse:
+    async def delete_item(request: Request, id: ItemIdPath) -> api.DeleteResponse:
         """Deletes an item."""
-        return DeleteResponse(await service.write(request, DeleteItem(id)))
+        return api.DeleteResponse(await service.write(request, DeleteItem(id)))
 
     @add_route("POST", "/v1/clicks", WRITE, 404)
-    async def click(request: Request, body: api_types.ClickRequest = click_body) -> Click:
+    async def click(request: Request, body: api.ClickRequest = click_body) -> records.Click:
         """Records that a query clicked an item."""
-        result: Click = await service.write(request, RecordClick(body.item, body.query))
+        result: records.Click = await service.write(request, body)
         return result
 
     @add_route("DELETE", "/v1/clicks/{number}", WRITE, 404)
-    async def undo(request: Request, number: ClickNumber) -> Item:
+    async def undo(request: Request, number: ClickNumber) -> records.Item:
         """Undoes a click and returns its item."""
-        item: Item = await service.write(request, UndoClick(number))
+        item: records.Item = await service.write(request, UndoClick(number))
         return item
 
 
-def _declare_search_routes(routes: RouteTable, service: Service, limits: RequestLimits) -> None:
+def _declare_search_routes(routes: RouteTable, service: Service, models: RequestModels) -> None:
     add_route = partial(routes.add, tags=["search"])
-    models = RequestModels(limits)
     search_body, preview_body, represent_body = map(
         body_parameter, (models.search, models.preview, models.represent)
     )
 
     @add_route("POST", "/v1/search", SEARCH)
-    async def search(request: Request, body: api_types.SearchRequest = search_body) -> SearchResponse:
+    async def search(request: Request, body: api.SearchRequest = search_body) -> api.SearchResponse:
         """Returns the k best items of each query."""
-        found = await service.search(
-            request, SearchParameters(tuple(body.queries), body.k, tuple(body.tags), tuple(body.states))
-        )
-        pairs = zip(body.queries, found.hits, strict=True)
-        return SearchResponse(tuple(QueryHits(query, tuple(hits)) for query, hits in pairs), found.seconds)
+        return await service.search(request, body)
 
     @add_route("GET", "/v1/explain", READ, 404)
-    async def explain(request: Request, item: ItemId) -> ItemExplanation:
+    async def explain(request: Request, item: ItemId) -> records.ItemExplanation:
         """Explains an item's vector: its neighbours, their weights, and its clicks."""
         return await service.read(request, lambda catalog: catalog.explain(item))
 
     @add_route("POST", "/v1/preview", READ)
-    async def preview(request: Request, body: api_types.PreviewRequest = preview_body) -> Preview:
+    async def preview(request: Request, body: api.PreviewRequest = preview_body) -> records.Preview:
         """Explains the vector that a new item would get, and the queries that would find it, without adding it."""
         return await service.read(
             request,
@@ -252,11 +218,11 @@ def _declare_search_routes(routes: RouteTable, service: Service, limits: Request
 
     @add_route("POST", "/v1/represent", READ)
     async def represent(
-        request: Request, body: api_types.RepresentRequest = represent_body
-    ) -> RepresentResponse:
+        request: Request, body: api.RepresentRequest = represent_body
+    ) -> api.RepresentResponse:
         """Returns the meta-classifiers of texts, for example for a vector database, without adding them."""
         vectors = await service.read(request, lambda catalog: catalog.represent(body.texts).tolist())
-        return RepresentResponse(vectors, service.model)
+        return api.RepresentResponse(vectors, service.model)
 
 
 def _declare_page(routes: RouteTable, app: FastAPI) -> None:

@@ -17,17 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from metaxc.catalog.records import (
-    AddResult,
-    CatalogSummary,
-    Click,
-    Item,
-    ItemExplanation,
-    NewItem,
-    Page,
-    Preview,
-    State,
-)
+from metaxc.catalog import records
+from metaxc.catalog.records import Item, NewItem, State
 from metaxc.errors import ConfigError, DataError, MetaxcError
 from metaxc.serve.api_types import DeleteResponse, RepresentResponse, SearchResponse
 from metaxc.serve.http_errors import ERROR_BY_STATUS, ErrorResponse, NotReadyError, ServiceError
@@ -76,9 +67,11 @@ class Client:
         """Close the connections."""
         self._http.close()
 
-    def add(self, items: Iterable[NewItem]) -> AddResult:
+    def add(self, items: Iterable[NewItem]) -> records.AddResult:
         """Add items, all or none."""
-        return self._request(AddResult, "POST", "/v1/items", {"items": [asdict(item) for item in items]})
+        return self._request(
+            records.AddResult, "POST", "/v1/items", {"items": [asdict(item) for item in items]}
+        )
 
     def update(self, id: str, text: str | None = None, tags: Sequence[str] | None = None) -> Item:
         """Change an item's text or tags; None keeps the value."""
@@ -89,9 +82,9 @@ class Client:
         """Delete an item; returns the number of deleted items."""
         return self._request(DeleteResponse, "DELETE", _item_path(id)).deleted
 
-    def click(self, item: str, query: str) -> Click:
+    def click(self, item: str, query: str) -> records.Click:
         """Record that a query clicked an item."""
-        return self._request(Click, "POST", "/v1/clicks", {"item": item, "query": query})
+        return self._request(records.Click, "POST", "/v1/clicks", {"item": item, "query": query})
 
     def undo(self, click: int) -> Item:
         """Undo the click with this number; returns its item."""
@@ -115,33 +108,32 @@ class Client:
         states: Sequence[State] = (),
         after: str | None = None,
         limit: int = 100,
-    ) -> Page:
+    ) -> records.Page:
         """A page of the items that have all of the tags and one of the states."""
-        parameters = {
-            "tag": [*tags],
-            "state": [*states],
-            "limit": limit,
-            **({} if after is None else {"after": after}),
-        }
-        return self._request(Page, "GET", "/v1/items", params=parameters)
+        parameters: dict[str, Any] = {"tag": [*tags], "state": [*states], "limit": limit}
+        if after is not None:
+            parameters["after"] = after
+        return self._request(records.Page, "GET", "/v1/items", params=parameters)
 
-    def explain(self, item: str) -> ItemExplanation:
+    def explain(self, item: str) -> records.ItemExplanation:
         """What an item's vector is made of: its neighbours, their weights, and its clicks."""
-        return self._request(ItemExplanation, "GET", "/v1/explain", params={"item": item})
+        return self._request(records.ItemExplanation, "GET", "/v1/explain", params={"item": item})
 
-    def preview(self, text: str, *, without: Sequence[str] = (), revealed: Sequence[str] = ()) -> Preview:
+    def preview(
+        self, text: str, *, without: Sequence[str] = (), revealed: Sequence[str] = ()
+    ) -> records.Preview:
         """What a new item's vector would be made of, and which queries would find it."""
         body = {"text": text, "without": [*without], "revealed": [*revealed]}
-        return self._request(Preview, "POST", "/v1/preview", body)
+        return self._request(records.Preview, "POST", "/v1/preview", body)
 
     def represent(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """The meta-classifiers of texts, (texts, dim) float32, without adding them."""
         response = self._request(RepresentResponse, "POST", "/v1/represent", {"texts": [*texts]})
         return np.asarray(response.vectors, dtype=np.float32)
 
-    def about(self) -> CatalogSummary:
+    def about(self) -> records.CatalogSummary:
         """A summary of the catalog."""
-        return self._request(CatalogSummary, "GET", "/v1/about")
+        return self._request(records.CatalogSummary, "GET", "/v1/about")
 
     def ready(self) -> bool:
         """Whether the catalog is open; False if no service answers."""

@@ -91,25 +91,17 @@ STATUS_TITLES = {
     503: "The service is opening, closing or too busy to answer in time",
     507: "Disk full or I/O error; reading still works",
 }
-STATUS_HEADERS = {
-    401: {"WWW-Authenticate": "Bearer"},
-    429: {"Retry-After": "1"},
-    503: {"Retry-After": "1"},
-}
+RETRY = {"Retry-After": "1"}
+STATUS_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: RETRY, 503: RETRY}
 PUBLIC_SERVER_ERRORS = (
     NotReadyError,
     BusyError,
 )  # errors of the server whose details reveal nothing internal
 
 
-def find_status(error: Exception) -> int:
-    """The HTTP status of an exception."""
-    return next((status for kind, status in STATUS_BY_ERROR if isinstance(error, kind)), 500)
-
-
 def respond_to_error(error: Exception) -> JSONResponse:
     """The response to a failed request; internal details go to the log instead."""
-    status = find_status(error)
+    status = next((status for kind, status in STATUS_BY_ERROR if isinstance(error, kind)), 500)
     if not isinstance(error, MetaxcError) or status == 500:
         log.error("Internal error", exc_info=error)
         return json_error(500, ErrorResponse(STATUS_TITLES[500], fix="see the service's log"))

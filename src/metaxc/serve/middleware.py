@@ -58,8 +58,7 @@ class RoutePolicy:
     Args:
         access: "probe" skips every check and limit, "public" needs no token, "read" accepts either token, "write" needs
             the write token.
-        queue: The queue whose worker runs the request. None for a route that does not use the catalog: it is answered
-            while the catalog opens and closes, too.
+        queue: The queue that runs the request; None for a route that does not need an open catalog.
     """
 
     access: Access
@@ -75,26 +74,13 @@ class RoutePolicy:
         return self.access in ("read", "write")
 
 
-PROBE, PUBLIC = RoutePolicy("probe"), RoutePolicy("public")
-READ, SEARCH, WRITE = (
-    RoutePolicy("read", "read"),
-    RoutePolicy("read", "search"),
-    RoutePolicy("write", "write"),
-)
-READ_METRICS = RoutePolicy("read")
+PROBE, PUBLIC, READ_METRICS = RoutePolicy("probe"), RoutePolicy("public"), RoutePolicy("read")
+READ, SEARCH = RoutePolicy("read", "read"), RoutePolicy("read", "search")
+WRITE = RoutePolicy("write", "write")
 
 
 class RouteTable:
-    """The routes of an app, each with its policy.
-
-    Args:
-        app: Receives the routes.
-        requires_token: Whether the service has tokens.
-
-    Example:
-        @routes.add("DELETE", "/v1/items/{id:path}", WRITE, 404)
-        async def delete_item(request: Request, id: str) -> DeleteResponse: ...
-    """
+    """The routes of an app, each with its policy; `requires_token` says whether the service has tokens."""
 
     def __init__(self, app: FastAPI, *, requires_token: bool):
         self._app, self._requires_token = app, requires_token
@@ -103,16 +89,8 @@ class RouteTable:
     def add(
         self, method: str, path: str, policy: RoutePolicy, *errors: int, responses: Any = None, **options: Any
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare a route; the decorated function handles it.
-
-        Args:
-            method: The HTTP method.
-            path: The path, with its parameters.
-            policy: Who may call it, and which queue runs it.
-            errors: Statuses in the OpenAPI description beside those that follow from the policy.
-            responses: Further entries of the OpenAPI description.
-            options: Passed on to FastAPI.
-        """
+        """Declare a route; the decorated function handles it. The OpenAPI description gets the errors that follow from
+        the policy, the statuses in `errors`, and `responses`; FastAPI gets the other options."""
         dependencies: list[Any] = [Depends(reject_unknown_parameters)] if policy.queue else []
         if policy.needs_token and self._requires_token:
             dependencies.append(Security(HTTPBearer(scheme_name="token", auto_error=False)))
@@ -137,16 +115,15 @@ class RouteTable:
         self.policies.append((self._app.routes[-1], policy))
 
     def find_policy(self, scope: Scope) -> RoutePolicy:
-        """The policy of the route that will handle a request. Paths and methods without a route need a token like any
-        other, so that nobody can explore the service without one."""
+        """The policy of the route that will handle a request. A request without a route (404, 405) needs a token like
+        any other, so that nobody can explore the service without one, unless its path is open to everybody."""
         for route, policy in self.policies:
-            if route.matches(scope)[0] is Match.FULL:
+            match, _ = route.matches(scope)
+            if match is Match.FULL or (match is Match.PARTIAL and not policy.needs_token):
                 return policy
         return RoutePolicy("read" if scope["method"] in SAFE_METHODS else "write")
 
-    def _describe_errors(
-        self, policy: RoutePolicy, errors: tuple[int, ...]
-    ) -> dict[int | str, dict[str, Any]]:
+    def _describe_errors(self, policy: RoutePolicy, errors: tuple[int, ...]) -> dict[int | str, Any]:
         if policy.access == "probe":
             return {}
         statuses = {*COMMON_ERRORS, *errors}
@@ -154,7 +131,7 @@ class RouteTable:
             statuses.add(507)
         if policy.needs_token and self._requires_token:
             statuses.add(401)
-        described: dict[int | str, dict[str, Any]] = {}
+        described: dict[int | str, Any] = {}
         for status in sorted(statuses):
             described[status] = {"model": ErrorResponse, "description": STATUS_TITLES[status]}
             if status in (429, 503):

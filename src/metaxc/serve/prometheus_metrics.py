@@ -49,12 +49,8 @@ class SampledRecall:
 
 
 class Metrics:
-    """The metrics of one service; those of the catalog and of the queues are read at each scrape.
-
-    Args:
-        summarize: The catalog's summary, None while it is not open.
-        queues: The queues by name.
-    """
+    """The metrics of one service. The catalog's summary (None while it is not open) and the queues by name are asked
+    for at each scrape."""
 
     def __init__(
         self, summarize: Callable[[], CatalogSummary | None], queues: Callable[[], Mapping[str, Sized]]
@@ -104,24 +100,19 @@ class Metrics:
         for name, queue in self._queues().items():
             depth.add_metric([name], len(queue))
         yield depth
-        yield GaugeMetricFamily(
-            "metaxc_index_recall", "Recall at 10 of the index against exact search", self.recall.mean
-        )
-        yield GaugeMetricFamily(
-            "metaxc_index_recall_queries", "Sampled queries in the recall", len(self.recall)
-        )
+        recall = self.recall
+        yield GaugeMetricFamily("metaxc_index_recall", "Recall at 10 against exact search", recall.mean)
+        yield GaugeMetricFamily("metaxc_index_recall_queries", "Sampled queries in the recall", len(recall))
         summary = self._summarize()
         if summary is None:
             return
         items = GaugeMetricFamily("metaxc_items", "Items by state", labels=["state"])
         for state, count in summary.items.items():
             items.add_metric([state], count)
-        yield items
-        yield GaugeMetricFamily("metaxc_clicks", "Clicks recorded in the catalog", summary.clicks)
-        yield GaugeMetricFamily(
-            "metaxc_base_items", "Observed items whose classifiers inform others", summary.base
-        )
-        yield GaugeMetricFamily("metaxc_sequence", "Writes since the catalog was created", summary.sequence)
         index = GaugeMetricFamily("metaxc_index_info", "The kind of index", labels=["kind"])
         index.add_metric([summary.index], 1)
+        yield items
         yield index
+        yield GaugeMetricFamily("metaxc_clicks", "Clicks recorded in the catalog", summary.clicks)
+        yield GaugeMetricFamily("metaxc_base_items", "Observed items that inform others", summary.base)
+        yield GaugeMetricFamily("metaxc_sequence", "Writes since the catalog was created", summary.sequence)

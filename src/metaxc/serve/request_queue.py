@@ -68,7 +68,7 @@ class RequestQueue(Generic[Payload, Result]):
         self.name, self.max_waiting, self.batch_size = name, max_waiting, batch_size
         self._handler = handler
         self._waiting: deque[QueuedRequest[Payload, Result]] = deque()
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # its lock is reentrant
         self._closing = False
         self._threads = [
             threading.Thread(target=self._work, name=f"metaxc-{name}-{number}", daemon=True)
@@ -87,27 +87,24 @@ class RequestQueue(Generic[Payload, Result]):
         with self._changed:
             if self._closing:
                 raise NotReadyError("The service is closing", fix="retry when it is running again")
-            self._check_capacity()
+            self.check_capacity()
             self._waiting.append(request)
             self._changed.notify()
         return request
 
     def check_capacity(self) -> None:
         """Raise `BusyError` when the queue is full, so that a request can be rejected before its body is read."""
-        if len(self._waiting) >= self.max_waiting:
-            with self._changed:
-                self._check_capacity()
-
-    def _check_capacity(self) -> None:
-        if len(self._waiting) >= self.max_waiting:
+        if len(self._waiting) < self.max_waiting:
+            return
+        with self._changed:
             self._waiting = deque(request for request in self._waiting if not request.result.cancelled())
-        if len(self._waiting) >= self.max_waiting:
-            raise BusyError(
-                "Too many requests are waiting",
-                got=f"{len(self._waiting)} in the {self.name} queue",
-                expected=f"at most {self.max_waiting}",
-                fix="retry after Retry-After seconds, or send fewer requests",
-            )
+            if len(self._waiting) >= self.max_waiting:
+                raise BusyError(
+                    "Too many requests are waiting",
+                    got=f"{len(self._waiting)} in the {self.name} queue",
+                    expected=f"at most {self.max_waiting}",
+                    fix="retry after Retry-After seconds, or send fewer requests",
+                )
 
     async def submit(
         self,
@@ -117,14 +114,8 @@ class RequestQueue(Generic[Payload, Result]):
         timeout: float,
         disconnected: asyncio.Task[None] | None = None,
     ) -> Result:
-        """Queue a request and wait for its result.
-
-        Args:
-            payload: What to do.
-            weight: How many texts it brings.
-            timeout: Seconds until its work must begin; `NotReadyError` after that.
-            disconnected: Completes when the client has disconnected; a request that still waits is dropped then.
-        """
+        """Queue a request and wait for its result. If its work does not begin within `timeout` seconds, or before the
+        client has `disconnected`, the request is dropped with a `NotReadyError`."""
         request = self.put(payload, weight)
         result = asyncio.wrap_future(request.result)
         try:

@@ -32,21 +32,15 @@ class NetworkSettings(_Settings):
     )
     port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 selects a free port.")
     allowed_hosts: tuple[str, ...] = Field(
-        (), description="Host names, other than loopback, that are accepted without a token."
+        (), description="Host names accepted without a token, beside loopback."
     )
-    shutdown_timeout: int = Field(
-        20,
-        ge=1,
-        description="Seconds for open requests to finish at shutdown; encoding a full batch takes seconds.",
-    )
+    shutdown_timeout: int = Field(20, ge=1, description="Seconds that open requests get at shutdown.")
 
 
 class TokenSettings(_Settings):
     """Who may use the service; without any token everybody on this machine."""
 
-    read: SecretStr | None = Field(
-        None, description="Permits reading; if only `write` is set, that one reads."
-    )
+    read: SecretStr | None = Field(None, description="Permits reading; so does the write token.")
     write: SecretStr | None = Field(None, description="Permits reading and writing.")
 
     @field_validator("read", "write", mode="before")
@@ -84,20 +78,16 @@ class RequestLimits(_Settings):
 
     max_body_bytes: int = Field(1 << 20, ge=1024, description="Fits a full batch of items of usual length.")
     max_batch: int = Field(256, ge=1, description="Items or texts per request; encoding them takes seconds.")
-    max_text_length: int = Field(
-        4000, ge=1, le=MOST_TEXT, description="Characters; encoders read a few hundred tokens of a text."
-    )
+    max_text_length: int = Field(4000, ge=1, le=MOST_TEXT, description="Characters; more than encoders read.")
     max_k: int = Field(100, ge=1, description="Hits per query; a full batch of these is a 5 MB response.")
     max_page_size: int = Field(500, ge=1, description="Items per page of a list; keeps responses small.")
     max_tags: int = Field(16, ge=1, le=MOST_TAGS, description="Tags per item or filter; each costs a lookup.")
     max_preview_edits: int = Field(
-        50, ge=1, description="Revealed queries, or excluded neighbours, of a preview; each is encoded."
+        50, ge=1, description="Queries or neighbours in a preview; each costs time."
     )
     max_requests: int = Field(512, ge=1, description="Open requests; their bodies are in memory.")
     timeout: float = Field(
-        30.0,
-        gt=0,
-        description="Seconds to receive a body, and to wait in a queue; the Python client waits 60.",
+        30.0, gt=0, description="Seconds for a body to arrive, and in a queue; the client waits 60."
     )
 
 
@@ -106,13 +96,12 @@ class QueueSettings(_Settings):
 
     max_waiting: int = Field(256, ge=1, description="Requests per queue; more would only wait longer.")
     batch_size: int = Field(64, ge=1, description="Texts per batch; encoders gain little from more.")
-    read_threads: int = Field(
-        2,
-        ge=1,
-        description="Threads for reads; one slow preview blocks no others.",
-    )
+    read_threads: int = Field(2, ge=1, description="Threads for reads; one slow preview blocks no others.")
     recall_sample_rate: float = Field(
-        0.01, ge=0, le=1, description="Share of search batches that are repeated exactly; costs about 1 %."
+        0.01,
+        ge=0,
+        le=1,
+        description="Share of searches repeated exactly to measure the recall; 1 % is cheap.",
     )
 
 

@@ -20,7 +20,15 @@ from fastapi import Request
 
 from metaxc.arrays import Floats, Keys
 from metaxc.catalog import Catalog
-from metaxc.catalog.records import AddResult, CatalogHit, CatalogSummary, NewItem, State
+from metaxc.catalog.records import AddResult, CatalogHit, CatalogSummary
+from metaxc.serve.api_types import (
+    AddRequest,
+    ClickRequest,
+    QueryHits,
+    SearchRequest,
+    SearchResponse,
+    UpdateRequest,
+)
 from metaxc.serve.http_errors import BusyError, ForbiddenError, NotReadyError
 from metaxc.serve.middleware import QueueName, RoutePolicy
 from metaxc.serve.prometheus_metrics import Metrics
@@ -34,84 +42,39 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class SearchParameters:
-    """The queries of one request, and the items it may find: with all of the tags, in one of the states."""
-
-    queries: tuple[str, ...]
-    k: int = 10
-    tags: tuple[str, ...] = ()
-    states: tuple[State, ...] = ()
-
-    @property
-    def filter_key(self) -> tuple[frozenset[str], frozenset[State]]:
-        """Equal for requests that can be searched together."""
-        return frozenset(self.tags), frozenset(self.states)
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """The hits of each query, and the seconds of each stage: queue, encode, search."""
-
-    hits: list[list[CatalogHit]]
-    seconds: dict[str, float]
-
-
-@dataclass(frozen=True)
-class AddItems:
-    """Add items; returns `AddResult`."""
-
-    items: tuple[NewItem, ...]
-
-
-@dataclass(frozen=True)
 class UpdateItem:
-    """Change an item; returns `Item`."""
+    """Change an item."""
 
     id: str
-    text: str | None
-    tags: tuple[str, ...] | None
+    changes: UpdateRequest
 
 
 @dataclass(frozen=True)
 class DeleteItem:
-    """Delete an item; returns the number of deleted items."""
+    """Delete an item."""
 
     id: str
 
 
 @dataclass(frozen=True)
-class RecordClick:
-    """Record that a query clicked an item; returns `Click`."""
-
-    item: str
-    query: str
-
-
-@dataclass(frozen=True)
 class UndoClick:
-    """Undo a click; returns `Item`."""
+    """Undo a click."""
 
     number: int
 
 
-WriteOperation = AddItems | UpdateItem | DeleteItem | RecordClick | UndoClick
-SearchRequests = Sequence[QueuedRequest[SearchParameters, SearchResult]]
-WriteRequests = Sequence[QueuedRequest[WriteOperation, Any]]
-SHARED_TRANSACTION = (
-    AddItems,
-    DeleteItem,
-    RecordClick,
-)  # the catalog applies several of these in one transaction
+WriteOperation = AddRequest | UpdateItem | DeleteItem | ClickRequest | UndoClick
+"""Their results: `AddResult`, `Item`, the number of deleted items, `Click`, `Item`."""
+
+QueuedSearches = Sequence[QueuedRequest[SearchRequest, SearchResponse]]
+QueuedWrites = Sequence[QueuedRequest[WriteOperation, Any]]
+SHARED_TRANSACTION = (AddRequest, DeleteItem, ClickRequest)
+"""The catalog applies several of these in one transaction."""
 
 
 class SearchBatcher:
-    """Handles batches of searches.
-
-    Args:
-        catalog: The catalog to search.
-        metrics: Receives the seconds of each stage and the sampled recall.
-        recall_sample_rate: Share of unfiltered batches whose first queries are searched exactly, in another thread.
-    """
+    """Handles batches of searches. A share of the unfiltered ones, `recall_sample_rate`, is also searched exactly, in
+    another thread, to measure the recall of the index."""
 
     def __init__(self, catalog: Catalog, metrics: Metrics, recall_sample_rate: float):
         self._catalog, self._metrics, self._sample_rate = catalog, metrics, recall_sample_rate
@@ -120,44 +83,40 @@ class SearchBatcher:
             "sample", self._sample_recall, max_waiting=1
         )
 
-    def __call__(self, batch: SearchRequests) -> Sequence[SearchResult | Exception]:
-        """One result per request."""
+    def __call__(self, batch: QueuedSearches) -> Sequence[SearchResponse | Exception]:
+        """One response per request."""
         for request in batch:
             self._metrics.observe_stage("queue", request.wait_seconds)
         return run_with_fallback(self._search_together, batch)
 
-    def _search_together(self, batch: SearchRequests) -> list[SearchResult | Exception]:
+    def _search_together(self, batch: QueuedSearches) -> list[SearchResponse | Exception]:
         started = time.perf_counter()
         vectors = self._catalog.encode([query for request in batch for query in request.payload.queries])
         encode_seconds = time.perf_counter() - started
         self._metrics.observe_stage("encode", encode_seconds)
-        ends = np.cumsum([len(request.payload.queries) for request in batch])
-        rows = [
-            np.arange(end - len(request.payload.queries), end)
-            for request, end in zip(batch, ends, strict=True)
-        ]
+        parts = np.split(vectors, np.cumsum([len(request.payload.queries) for request in batch])[:-1])
         groups: dict[object, list[int]] = {}
         for place, request in enumerate(batch):
-            groups.setdefault(request.payload.filter_key, []).append(place)
-        results: dict[int, SearchResult] = {}
+            filters = frozenset(request.payload.tags), frozenset(request.payload.states)
+            groups.setdefault(filters, []).append(place)
+        responses: dict[int, SearchResponse] = {}
         for places in groups.values():
             started = time.perf_counter()
-            found = self._search_group(
-                vectors[np.concatenate([rows[place] for place in places])],
-                [batch[place].payload for place in places],
+            hits = self._search_group(
+                np.concatenate([parts[place] for place in places]), [batch[place].payload for place in places]
             )
             search_seconds = time.perf_counter() - started
             self._metrics.observe_stage("search", search_seconds)
             for place in places:
-                payload, waited = batch[place].payload, batch[place].wait_seconds
-                hits = [next(found)[: payload.k] for _ in payload.queries]
+                search = batch[place].payload
+                answers = tuple(QueryHits(query, tuple(next(hits)[: search.k])) for query in search.queries)
+                waited = batch[place].wait_seconds
                 seconds = {"queue": waited, "encode": encode_seconds, "search": search_seconds}
-                results[place] = SearchResult(hits, seconds)
-        return [results[place] for place in range(len(batch))]
+                responses[place] = SearchResponse(answers, seconds)
+        return [responses[place] for place in range(len(batch))]
 
-    def _search_group(
-        self, vectors: Floats, searches: Sequence[SearchParameters]
-    ) -> Iterator[list[CatalogHit]]:
+    def _search_group(self, vectors: Floats, searches: Sequence[SearchRequest]) -> Iterator[list[CatalogHit]]:
+        """The hits of each query of searches that share their filters, for the largest k among them."""
         first, k = searches[0], max(search.k for search in searches)
         if not first.tags and not first.states and self._random.random() < self._sample_rate:
             with suppress(BusyError):  # one sample at a time is enough
@@ -179,18 +138,13 @@ class SearchBatcher:
 
 
 class WriteBatcher:
-    """Handles batches of writes in their order, those that can in a shared transaction.
-
-    Args:
-        catalog: The catalog to change.
-        metrics: Receives the seconds of each transaction.
-    """
+    """Handles batches of writes in their order, those that can in a shared transaction."""
 
     def __init__(self, catalog: Catalog, metrics: Metrics):
         self._catalog, self._metrics = catalog, metrics
         self._read_only = catalog.read_only
 
-    def __call__(self, batch: WriteRequests) -> Sequence[Any]:
+    def __call__(self, batch: QueuedWrites) -> Sequence[Any]:
         """One result per request."""
         results: list[Any] = []
         for request in batch:
@@ -201,7 +155,7 @@ class WriteBatcher:
             self._metrics.observe_stage("write", time.perf_counter() - started)
         return results
 
-    def _write_together(self, group: WriteRequests) -> Sequence[Any]:
+    def _write_together(self, group: QueuedWrites) -> Sequence[Any]:
         if self._read_only:
             raise ForbiddenError(
                 "The catalog is open for reading only",
@@ -210,45 +164,39 @@ class WriteBatcher:
             )
         operations = [request.payload for request in group]
         match operations[0]:
-            case AddItems():
-                return self._add([operation for operation in operations if isinstance(operation, AddItems)])
+            case AddRequest():
+                return self._add([one for one in operations if isinstance(one, AddRequest)])
             case DeleteItem():
                 self._catalog.delete([one.id for one in operations if isinstance(one, DeleteItem)])
                 return [1] * len(operations)
-            case RecordClick():
-                return self._catalog.clicks(
-                    [(one.item, one.query) for one in operations if isinstance(one, RecordClick)]
-                )
-            case UpdateItem(id, text, tags):
-                return [self._catalog.update(id, text, tags)]
+            case ClickRequest():
+                clicks = [(one.item, one.query) for one in operations if isinstance(one, ClickRequest)]
+                return self._catalog.clicks(clicks)
+            case UpdateItem(id, changes):
+                return [self._catalog.update(id, changes.text, changes.tags)]
             case UndoClick(number):
                 return [self._catalog.undo(number)]
 
-    def _add(self, adds: Sequence[AddItems]) -> list[AddResult]:
+    def _add(self, adds: Sequence[AddRequest]) -> list[AddResult]:
         """One transaction; what existed before it tells how many items each request added."""
+        items = [item.to_new_item() for add in adds for item in add.items]
         if len(adds) == 1:
-            return [self._catalog.add(adds[0].items)]
+            return [self._catalog.add(items)]
         existing = [sum(item.id in self._catalog for item in add.items) for add in adds]
-        self._catalog.add([item for add in adds for item in add.items])
+        self._catalog.add(items)
         return [AddResult(len(add.items) - known, known) for add, known in zip(adds, existing, strict=True)]
 
 
 class Service:
-    """The catalog and its queues, as the routes use them.
-
-    Args:
-        source: A catalog, or a function that opens one in another thread while probes are already answered.
-        settings: The settings.
-        on_ready: Called when the catalog is open.
-        on_failure: Called with the error when it could not be opened.
-    """
+    """The catalog and its queues, as the routes use them. A function that opens a catalog runs in another thread, so
+    that probes are answered meanwhile; the other arguments are those of `make_app`."""
 
     def __init__(
         self,
         source: Catalog | Callable[[], Catalog],
         settings: ServeSettings,
-        on_ready: Callable[[], None] = lambda: None,
-        on_failure: Callable[[Exception], None] = lambda error: None,
+        on_ready: Callable[[], None],
+        on_failure: Callable[[Exception], None],
     ):
         self.settings, self._source, self._on_ready, self._on_failure = settings, source, on_ready, on_failure
         self.state: Literal["opening", "ready", "closing"] = "opening"
@@ -302,14 +250,14 @@ class Service:
             raise NotReadyError(f"The service is {self.state}", fix="retry when /readyz returns 200")
         self.queues[queue].check_capacity()
 
-    async def search(self, request: Request, search: SearchParameters) -> SearchResult:
+    async def search(self, request: Request, search: SearchRequest) -> SearchResponse:
         """Search, in the queue of the request's route."""
-        result: SearchResult = await self._submit(request, search, len(search.queries))
-        return result
+        response: SearchResponse = await self._submit(request, search, len(search.queries))
+        return response
 
     async def write(self, request: Request, operation: WriteOperation) -> Any:
         """Change the catalog, in the queue of the request's route."""
-        weight = len(operation.items) if isinstance(operation, AddItems) else 1
+        weight = len(operation.items) if isinstance(operation, AddRequest) else 1
         return await self._submit(request, operation, weight)
 
     async def read(self, request: Request, function: Callable[[Catalog], Result]) -> Result:
@@ -352,25 +300,22 @@ def compute_recalls(found: Keys, exact: Keys) -> list[float]:
     return [len(keys & expected) / len(expected) for keys, expected in pairs if expected]
 
 
-def group_for_transactions(batch: WriteRequests) -> Iterator[WriteRequests]:
+def group_for_transactions(batch: QueuedWrites) -> Iterator[QueuedWrites]:
     """Split a batch, in its order, into groups that may share a transaction: one kind of operation, and no item added
     or deleted twice."""
     group: list[QueuedRequest[WriteOperation, Any]] = []
     ids: set[str] = set()
     for request in batch:
         operation = request.payload
-        own: list[str] = []
         match operation:
-            case AddItems(items):
-                own = [item.id for item in items]
-            case DeleteItem(id):
-                own = [id]
-        shares = (
-            group
-            and type(group[0].payload) is type(operation)
-            and isinstance(operation, SHARED_TRANSACTION)
-            and ids.isdisjoint(own)
-        )
+            case AddRequest():
+                own = {item.id for item in operation.items}
+            case DeleteItem():
+                own = {operation.id}
+            case _:
+                own = set()
+        same_kind = group and type(group[0].payload) is type(operation)
+        shares = same_kind and isinstance(operation, SHARED_TRANSACTION) and ids.isdisjoint(own)
         if group and not shares:
             yield group
             group, ids = [], set()
