@@ -1,4 +1,4 @@
-"""What the tests of the service share."""
+"""A running service for tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOME = "http://127.0.0.1:8765"
 
 @contextmanager
 def running(catalog, settings: ServeSettings | None = None) -> Iterator[str]:
-    """A real server on a free port; its address. When the block ends it is shut down as by a signal."""
+    """The address of a real server on a free port; it shuts down when the block ends."""
     settings = settings or ServeSettings()
     ready = threading.Event()
     listening = listen(settings.network.host, 0)

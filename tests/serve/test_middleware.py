@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from running_service import HOME, add
 
 from metaxc.serve.app import make_app
-from metaxc.serve.middleware import PUBLIC, READ, WRITE, RoutePolicy, is_same_token
+from metaxc.serve.middleware import PROBE, PUBLIC, READ, WRITE, RoutePolicy, is_same_token
 from metaxc.serve.serve_settings import ServeSettings
 
 READ_TOKEN, WRITE_TOKEN = "r" * 20, "w" * 20
@@ -59,7 +59,10 @@ def queued_routes(app):
 
 
 def test_every_route_of_the_app_has_a_policy(http):
-    assert [route for route, _ in http.app.state.routes.policies] == http.app.routes
+    policies = http.app.state.routes.policies
+    assert [route for route, _ in policies] == http.app.routes
+    assert {route.path for route, policy in policies if policy == PUBLIC} == {"/", "/openapi.json", "/static"}
+    assert {route.path for route, policy in policies if policy == PROBE} == {"/healthz", "/readyz"}
     assert queued_routes(http.app).keys() == SAMPLE_REQUESTS.keys()
 
 
@@ -172,7 +175,7 @@ def test_reads_need_a_token_and_writes_the_write_token(catalog):
             404,
             401,
         )
-        assert http.delete("/v1/search", headers=reader).status_code == 403
+        assert http.delete("/v1/nowhere", headers=reader).status_code == 403
 
 
 def test_a_write_token_alone_is_needed_for_reading_too(catalog):

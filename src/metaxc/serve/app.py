@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi import Path as PathParameter
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 from metaxc import __version__
@@ -74,7 +74,6 @@ def make_app(
         version=__version__,
         summary="A live catalog whose items are found before anybody has clicked them",
         lifespan=lifespan,
-        openapi_url=None,  # declared below, with a policy like every other route
         docs_url=None,  # FastAPI's own pages load scripts from another site
         redoc_url=None,
         redirect_slashes=False,
@@ -87,7 +86,7 @@ def make_app(
     models = RequestModels(settings.limits)
     _declare_item_routes(routes, service, models, settings.limits)
     _declare_search_routes(routes, service, models)
-    _declare_page(routes, app)
+    _declare_page(routes)
     app.add_middleware(BodyLimit, limits=settings.limits)
     app.add_middleware(AccessControl, settings=settings, routes=routes, check_capacity=service.check_capacity)
     app.add_middleware(SecurityHeaders, metrics=service.metrics)
@@ -225,11 +224,7 @@ def _declare_search_routes(routes: RouteTable, service: Service, models: Request
         return api.RepresentResponse(vectors, service.model)
 
 
-def _declare_page(routes: RouteTable, app: FastAPI) -> None:
-    @routes.add("GET", "/openapi.json", PUBLIC, include_in_schema=False)
-    async def openapi() -> JSONResponse:
-        return JSONResponse(app.openapi())
-
+def _declare_page(routes: RouteTable) -> None:
     @routes.add("GET", "/", PUBLIC, include_in_schema=False)
     async def page() -> FileResponse:
         if not (PAGE / "index.html").is_file():

@@ -84,7 +84,8 @@ class RouteTable:
 
     def __init__(self, app: FastAPI, *, requires_token: bool):
         self._app, self._requires_token = app, requires_token
-        self.policies: list[tuple[BaseRoute, RoutePolicy]] = []
+        # The routes that an app has from the start are FastAPI's own: the OpenAPI document.
+        self.policies: list[tuple[BaseRoute, RoutePolicy]] = [(route, PUBLIC) for route in app.routes]
 
     def add(
         self, method: str, path: str, policy: RoutePolicy, *errors: int, responses: Any = None, **options: Any
