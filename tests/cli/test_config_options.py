@@ -60,3 +60,7 @@ def test_the_model_is_not_imported_to_parse_the_options():
         print(size)
 
     assert invoke("--size", "3", app=other).strip() == "3"
+
+
+def test_two_underscores_name_a_field_of_a_nested_model():
+    assert given_options(name="x", inner__size=3, inner__other=None) == {"name": "x", "inner": {"size": 3}}

@@ -69,7 +69,7 @@ def test_the_first_start_creates_the_catalog_and_the_next_opens_it(model, data):
 def test_invalid_options_are_rejected(model, monkeypatch, tmp_path):
     monkeypatch.delenv("METAXC_WRITE_TOKEN", raising=False)
     assert "without a token" in str(run("serve", model, "--host", "0.0.0.0").exception)
-    assert "--port is not right" in str(run("serve", model, "--port", "99999").exception)
+    assert "--port" in str(run("serve", model, "--port", "99999").exception)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused = run("serve", model, "--port", taken.getsockname()[1])
         assert "cannot listen" in str(refused.exception)

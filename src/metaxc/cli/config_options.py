@@ -12,7 +12,7 @@ the help text.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand
@@ -32,8 +32,17 @@ def config_option(field: str, *names: str, **options: Any) -> Any:
 
 
 def given_options(**options: Any) -> dict[str, Any]:
-    """The options that the user has given: without None, so that the model's defaults apply."""
-    return {name: value for name, value in options.items() if value is not None}
+    """The options that the user has given, without None, so that the defaults of the model apply. Two underscores name
+    a field of a nested model: `adapter__epochs`."""
+    given: dict[str, Any] = {}
+    for path, value in options.items():
+        if value is not None:
+            *groups, name = path.split("__")
+            place = given
+            for group in groups:
+                place = place.setdefault(group, {})
+            place[name] = value
+    return given
 
 
 class ConfigCommand(TyperCommand):
@@ -60,5 +69,10 @@ def describe_field(field: str) -> str:
     for group in groups:
         model = model.model_fields[group].annotation
     info = model.model_fields[last]
+    text = info.description or ""
+    text = f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+    choices = [part for part in (info.annotation, *get_args(info.annotation)) if get_origin(part) is Literal]
+    if choices:
+        text += f" One of: {', '.join(map(str, get_args(choices[0])))}."
     default = info.get_default(call_default_factory=True)
-    return f"{info.description or ''}  [default: {default}]".strip()
+    return text if default is None else f"{text}  [default: {default}]"
