@@ -1,6 +1,6 @@
 """Options whose help text and default come from a config model."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from pydantic import BaseModel, Field
@@ -15,6 +15,7 @@ class Inner(BaseModel):
 
 class Outer(BaseModel):
     name: str = Field("plain", description="What to call it.")
+    kind: Literal["one", "two"] | Inner = Field("one", description="what to make")
     inner: Inner = Inner()
 
 
@@ -50,6 +51,12 @@ def test_only_given_options_are_passed_on():
 
 def test_a_field_is_described_by_its_path():
     assert describe_field(f"{__name__}:Outer.inner.size") == "Number of parts.  [default: 7]"
+    assert describe_field(f"{__name__}:Outer.kind") == "What to make. One of: one, two.  [default: one]"
+
+
+def test_nested_fields_are_given_nested():
+    given = given_options(name="a", inner__size=3, inner__other=None)
+    assert given == {"name": "a", "inner": {"size": 3}}
 
 
 def test_the_model_is_not_imported_to_parse_the_options():
@@ -60,7 +67,3 @@ def test_the_model_is_not_imported_to_parse_the_options():
         print(size)
 
     assert invoke("--size", "3", app=other).strip() == "3"
-
-
-def test_two_underscores_name_a_field_of_a_nested_model():
-    assert given_options(name="x", inner__size=3, inner__other=None) == {"name": "x", "inner": {"size": 3}}
