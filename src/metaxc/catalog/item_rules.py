@@ -6,6 +6,7 @@ Each `validate_*` function returns its argument, normalized where it says so, or
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 
@@ -30,6 +31,23 @@ RESERVED_IDS = (".", "..")
 _CONTROL = re.compile(f"[{CONTROL}]")
 _VISIBLE = re.compile(f"[^{INVISIBLE}]")
 _INVALID = re.compile("[\x00\ud800-\udfff]")
+
+
+def parse_items(lines: Iterable[str]) -> list[NewItem]:
+    """Items from JSON lines of `{"id": …, "text": …, "tags": […]}`; tags may be left out."""
+    items = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            items.append(NewItem(record["id"], record["text"], validate_tags(record.get("tags", ()))))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                "A line is not an item",
+                got=f"line {number}: {line[:80]}",
+                expected='{"id": "…", "text": "…", "tags": ["…"]}; tags may be left out',
+                fix="correct the line; no item was added",
+            ) from error
+    return items
 
 
 def validate_items(items: Sequence[NewItem]) -> list[NewItem]:
