@@ -25,7 +25,7 @@ PATIENCE = 20  # seconds; how long a page may take on a busy machine
 
 @contextmanager
 def browser() -> Iterator[webdriver.Chrome]:
-    """A headless chromium that notes its console and its requests."""
+    """A headless chromium that logs its console and its requests."""
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
     for argument in (
@@ -44,8 +44,8 @@ def browser() -> Iterator[webdriver.Chrome]:
         driver.quit()
 
 
-class Looking:
-    """Somebody who looks at the page of a service.
+class PageBrowser:
+    """The page of a service in a browser.
 
     Args:
         driver: The browser.
@@ -57,22 +57,22 @@ class Looking:
         self.wait = WebDriverWait(driver, PATIENCE, 0.05, ignored_exceptions=[StaleElementReferenceException])
 
     def open(self, view: str, **values: Any) -> None:
-        """Load the page anew at a view."""
+        """Load the page at a view."""
         self.driver.get("about:blank")
         self.driver.get(f"{self.url}/#{view}?{urlencode(values, doseq=True)}")
         self.settle(view)
 
     def settle(self, view: str) -> None:
-        """Wait until nothing is asked for any more."""
+        """Wait until no request is open."""
         busy = "#made[aria-busy=false]" if view == "new" else "#results[aria-busy=false]"
         self.until(lambda: self.all(f"#view-{view}:not([hidden]) {busy}"))
 
     def until(self, holds: Callable[[], Any]) -> Any:
-        """Wait until something holds; what held."""
+        """Wait until a condition holds; returns its value."""
         return self.wait.until(lambda _: holds())
 
     def one(self, selector: str) -> WebElement:
-        """The element, when it is there."""
+        """The element, once it exists."""
         return self.until(
             lambda: self.driver.find_element(By.CSS_SELECTOR, selector) if self.all(selector) else None
         )
@@ -87,12 +87,12 @@ class Looking:
         part.click()
 
     def texts(self, selector: str) -> list[str]:
-        """What all such elements say, read at one moment."""
+        """The texts of all such elements at one moment."""
         script = "return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent.trim())"
         return self.driver.execute_script(script, selector)
 
     def write(self, text: str) -> None:
-        """Type a new item's text in place of the old, and wait for what comes of it."""
+        """Type a new item's text in place of the old, and wait for the preview."""
         field = self.one("#item-text")
         self.driver.execute_script("arguments[0].select()", field)
         field.send_keys(text)
@@ -116,32 +116,32 @@ class Looking:
         return self.driver.switch_to.active_element
 
     def resize(self, width: int, height: int = 900) -> None:
-        """The screen; narrower than a headless window can be."""
+        """Set the size of the screen, which can be narrower than a headless window."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def prefer(self, scheme: str) -> None:
-        """The system's theme."""
+        """Set the system's theme."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def asked(self) -> list[str]:
-        """The addresses asked for since the last call."""
+        """The addresses requested since the last call."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [m["params"] for m in messages if m["method"] == "Network.requestWillBeSent"]
         return [params["request"]["url"] for params in sent]
 
-    def complaints(self) -> list[str]:
-        """What the console has complained about since the last call."""
+    def console_errors(self) -> list[str]:
+        """Errors in the browser's console since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        """Ask the service beside the page."""
+        """Send a request to the service directly."""
         with httpx.Client(base_url=self.url, trust_env=False) as http:
             answer = http.post(path, json=body)
             assert answer.status_code == 200, answer.text
             return answer.json()
 
     def add(self, name: str, text: str, tags: Sequence[str] = ()) -> None:
-        """Add an item beside the page."""
+        """Add an item directly."""
         self.post("/v1/items", {"items": [{"id": name, "text": text, "tags": [*tags]}]})

@@ -1,4 +1,4 @@
-"""What the tests of the service share."""
+"""A running service for tests."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ HOME = "http://127.0.0.1:8765"
 
 @contextmanager
 def running(catalog, settings: ServeSettings | None = None) -> Iterator[str]:
-    """A real server on a free port; its address. When the block ends it is shut down as by a signal."""
+    """The address of a real server on a free port; it shuts down when the block ends."""
     settings = settings or ServeSettings()
     ready = threading.Event()
-    listening = listen(settings.host, 0)
-    app = make_app(lambda: catalog, settings, opened=ready.set)
+    listening = listen(settings.network.host, 0)
+    app = make_app(lambda: catalog, settings, on_ready=ready.set)
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -1,20 +1,17 @@
-"""What the service tells Prometheus."""
+"""The metrics of the service."""
 
 import math
 
-import numpy as np
-import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
-from served import HOME, add
+from running_service import HOME, add
 
 from metaxc.serve.app import make_app
-from metaxc.serve.prometheus_metrics import Recall
-from metaxc.serve.searching import shares
+from metaxc.serve.prometheus_metrics import SampledRecall
 from metaxc.serve.serve_settings import ServeSettings
 
 
-def figures(http):
+def scrape(http):
     answer = http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     return {
@@ -24,14 +21,14 @@ def figures(http):
     }
 
 
-def test_the_metrics_are_what_was_done(http, model, catalog):
+def test_the_metrics_count_requests_stages_and_items(http, model, catalog):
     add(http, "new", "grey cat")
     http.post("/v1/clicks", json={"item": "new", "query": "fresh bread"})
     for _ in range(3):
         http.post("/v1/search", json={"queries": ["fresh bread"]})
     http.get("/v1/items/none")
     http.get("/v1/items/other%2Fnone")
-    found = figures(http)
+    found = scrape(http)
     assert found["metaxc_stage_seconds_count", "encode"] == found["metaxc_stage_seconds_count", "search"] == 3
     assert found["metaxc_stage_seconds_count", "write"] == 2
     assert found["metaxc_stage_seconds_count", "queue"] == 7
@@ -49,35 +46,34 @@ def test_the_metrics_are_what_was_done(http, model, catalog):
     assert found["metaxc_queue_depth", "search"] == 0
 
 
-def test_a_path_nobody_knows_makes_no_series_of_its_own(http):
+def test_unknown_paths_share_one_series(http):
     for name in ("a", "b", "c"):
         http.get(f"/{name}")
-    assert figures(http)["metaxc_requests_total", "404", "GET", "none"] == 3
+    assert scrape(http)["metaxc_requests_total", "404", "GET", "none"] == 3
 
 
-def test_two_apps_do_not_mix(http):
+def test_two_apps_have_separate_metrics(http):
     other = TestClient(make_app(lambda: None), base_url=HOME)
     http.get("/v1/about")
-    assert ("metaxc_requests_total", "/v1/about", "200", "GET") in figures(http)
-    assert ("metaxc_requests_total", "/v1/about", "200", "GET") not in figures(other)
+    assert ("metaxc_requests_total", "/v1/about", "200", "GET") in scrape(http)
+    assert ("metaxc_requests_total", "/v1/about", "200", "GET") not in scrape(other)
 
 
-def test_sampled_searches_tell_the_recall(catalog):
-    with TestClient(make_app(catalog, ServeSettings(recall_rate=1)), base_url=HOME) as http:
-        assert math.isnan(figures(http)["metaxc_index_recall",])
+def test_sampled_searches_set_the_recall(catalog):
+    with TestClient(
+        make_app(catalog, ServeSettings(queues={"recall_sample_rate": 1})), base_url=HOME
+    ) as http:
+        assert math.isnan(scrape(http)["metaxc_index_recall",])
         service = http.app.state.service
         http.post("/v1/search", json={"queries": ["fresh bread", "raw melon"]})
         http.post("/v1/search", json={"queries": ["raw melon"], "states": ["novel"]})  # filtered: not sampled
-        service.lanes["sample"].close()
-        found = figures(http)
+        service.queues["sample"].close()
+        found = scrape(http)
         assert found["metaxc_index_recall_queries",] == 2
         assert found["metaxc_index_recall",] == 1
 
 
-def test_recall_is_the_share_of_exact_answers_found():
-    found = np.array([[1, 2, 9, -1], [4, 5, 6, 7], [-1, -1, -1, -1]])
-    exact = np.array([[1, 2, 3, -1], [4, 5, 6, 7], [-1, -1, -1, -1]])
-    assert shares(found, exact) == pytest.approx([2 / 3, 1])
-    recall = Recall()
-    recall.sampled([1, 0.5])
-    assert (recall.value, recall.samples) == (0.75, 2)
+def test_the_sampled_recall_is_the_mean_over_its_window():
+    recall = SampledRecall()
+    recall.record([1, 0.5])
+    assert (recall.mean, len(recall)) == (0.75, 2)

@@ -1,4 +1,4 @@
-"""The proofs of reliability in a short form; `benchmarks/reliability` has the long one and its figures."""
+"""Short versions of the reliability benchmarks; `benchmarks/reliability` has the full ones and their results."""
 
 import json
 import os
@@ -11,8 +11,8 @@ import pytest
 SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "reliability"
 
 
-def ran(tmp_path, script, *options):
-    """The result of a script that found no problem."""
+def run_script(tmp_path, script, *options):
+    """Run a benchmark that must succeed, and load its result."""
     command = [sys.executable, str(SCRIPTS / f"{script}.py"), "--out", str(tmp_path / "found.json"), *options]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"}
@@ -22,29 +22,29 @@ def ran(tmp_path, script, *options):
 
 
 @pytest.mark.slow
-def test_kills_lose_nothing_and_leave_no_ghosts(tmp_path):
-    found = ran(tmp_path, "kills", "--kills", "25")
+def test_killing_the_process_loses_no_acknowledged_write_and_adds_none(tmp_path):
+    found = run_script(tmp_path, "kills", "--kills", "25")
     assert (found["kills"], found["lost"], found["ghosts"], found["errors"]) == (25, 0, 0, 0)
     assert found["acknowledged"] > 25
 
 
 @pytest.mark.slow
-def test_damage_is_told_and_never_a_crash_or_a_wrong_answer(tmp_path):
-    found = ran(tmp_path, "corruption", "--rounds", "2")
+def test_damaged_files_are_detected_and_never_cause_a_crash_or_a_wrong_result(tmp_path):
+    found = run_script(tmp_path, "corruption", "--rounds", "2")
     assert found["refused"] > 150
     assert found["damages"] == found["refused"] + found["rebuilt and said so"] + found["same answers"]
 
 
 @pytest.mark.slow
-def test_killed_at_any_point_it_is_as_before_or_as_after(tmp_path):
-    found = ran(tmp_path, "crash_points", "--points", "8")
+def test_after_a_kill_at_any_point_an_operation_is_complete_or_absent(tmp_path):
+    found = run_script(tmp_path, "crash_points", "--points", "8")
     assert found["points"] == found["as before"] + found["as after"] >= 50
 
 
 @pytest.mark.slow
-def test_a_full_disk_refuses_writes_and_goes_on_to_read(tmp_path):
-    may = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(tmp_path / ".")], capture_output=True)
-    if may.returncode:
+def test_a_full_disk_rejects_writes_while_reads_continue(tmp_path):
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(tmp_path / ".")], capture_output=True)
+    if mounted.returncode:
         pytest.skip("a small disk cannot be mounted here")
     subprocess.run(["umount", str(tmp_path / ".")], check=True)
-    assert ran(tmp_path, "full_disk")["refused"] >= 5
+    assert run_script(tmp_path, "full_disk")["refused"] >= 5

@@ -1,4 +1,4 @@
-"""The OpenAPI is what the service does: requests made from it are answered as it says, and never with a 5xx.
+"""The OpenAPI description is true: requests generated from it get the described responses, and never a 5xx.
 
 A few examples of `benchmarks/reliability/schema.py`.
 """
@@ -8,7 +8,7 @@ from runpy import run_path
 
 import pytest
 import schemathesis
-from served import running
+from running_service import running
 
 from metaxc.catalog import Catalog
 from metaxc.serve.client import Client
@@ -34,7 +34,7 @@ def api(model, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_requests_made_from_the_schema_are_answered_as_it_says(api, benchmark, name):
+def test_generated_requests_get_the_described_responses(api, benchmark, name):
     (schema, client), tried = api, benchmark["tried"]
     right = tried(schema, name, "right", 10, client, {})
     assert right["failures"] == {}
@@ -46,13 +46,13 @@ def test_requests_made_from_the_schema_are_answered_as_it_says(api, benchmark, n
         assert not {status for status in wrong["statuses"] if status >= "500"}
 
 
-def test_the_openapi_names_every_verb_and_what_is_refused(api, benchmark, http):
+def test_the_openapi_description_lists_every_operation_and_its_errors(api, benchmark, http):
     assert sorted(benchmark["operation_ids"](api[0])) == OPERATIONS
     described = http.get("/openapi.json").json()
     for path in described["paths"].values():
         for one in path.values():
             if one["operationId"] not in ("health", "ready"):
                 assert {"413", "422", "429", "503"} <= one["responses"].keys()
-    problem = described["components"]["schemas"]["Problem"]["properties"]
-    assert problem.keys() == http.get("/v1/items/none").json().keys()
+    error = described["components"]["schemas"]["ErrorResponse"]["properties"]
+    assert error.keys() == http.get("/v1/items/none").json().keys()
     assert http.get("/docs").status_code == 404
