@@ -9,7 +9,7 @@ QUERIES = {"x": "fruit", "y": "bakery"}
 CLICKS = [("x", "a"), ("y", "b"), ("y", "c"), ("x", "a")]
 
 
-def test_rows_inside_ids_outside():
+def test_ids_are_translated_to_rows():
     dataset = Dataset.of(ITEMS, QUERIES, CLICKS)
     assert dataset.train.clicks.toarray().tolist() == [[1, 0, 0], [0, 1, 1]]
     assert dataset.items.rows(["c", "a"]).tolist() == [2, 0]
@@ -17,7 +17,7 @@ def test_rows_inside_ids_outside():
     assert repr(dataset) == "Dataset('data': 3 items, train ClickLog(2 queries, 3 clicks))"
 
 
-def test_a_learner_sees_no_click_of_a_novel_item():
+def test_training_log_has_no_click_on_a_novel_item():
     dataset = Dataset.of(ITEMS, QUERIES, CLICKS).with_novel(["a"])
     log = dataset.observed_log()
     assert log.queries.ids == ["y"]
@@ -34,11 +34,11 @@ def test_novel_by_ids_and_by_mask_are_the_same():
     assert by_mask.fingerprint != dataset.fingerprint
 
 
-def test_all_none_and_unknown_novel_items_are_refused():
+def test_all_none_or_unknown_items_as_novel_are_an_error():
     dataset = Dataset.of(ITEMS, QUERIES, CLICKS)
-    with pytest.raises(DataError, match="all of the items"):
+    with pytest.raises(DataError, match="All items are novel"):
         dataset.with_novel(["a", "b", "c"])
-    with pytest.raises(DataError, match="none of the items"):
+    with pytest.raises(DataError, match="None of the items is novel"):
         dataset.with_novel([])
     with pytest.raises(DataError, match="'z'"):
         dataset.with_novel(["z"])
@@ -46,7 +46,7 @@ def test_all_none_and_unknown_novel_items_are_refused():
         dataset.novel_mask  # noqa: B018
 
 
-def test_bad_ids_and_shapes_are_named():
+def test_errors_name_bad_ids_and_shapes():
     with pytest.raises(DataError, match="'a'"):
         Texts(["a", "b", "a"], ["1", "2", "3"])
     with pytest.raises(DataError, match="2 ids, 1 texts"):
