@@ -129,7 +129,7 @@ class Dataset:
         name: Name of the data set in reports.
 
     Example:
-        >>> Dataset.of({"i1": "red apple"}, {"q1": "fruit"}, [("q1", "i1")])
+        >>> Dataset.from_clicks({"i1": "red apple"}, {"q1": "fruit"}, [("q1", "i1")])
         Dataset('data': 1 items, train ClickLog(1 queries, 1 clicks))
     """
 
@@ -219,7 +219,7 @@ class Dataset:
         return digest.hexdigest()
 
     @classmethod
-    def of(
+    def from_clicks(
         cls,
         items: Mapping[str, str],
         queries: Mapping[str, str],
