@@ -113,7 +113,7 @@ def files_of(folder):
 def test_killed_at_any_moment_it_ends_with_the_same_model(data, tmp_path):
     """kill -9 whenever another stage has appeared, start again, until it is done.
 
-    It is compared with a process of its own that nobody kills: in this process the numeric libraries have other threads.
+    It is compared with a process that nobody kills: in this one the numeric libraries use another number of threads.
     """
     whole = tmp_path / "whole"
     assert shell("train", data, "--out", whole, *TRAIN).returncode == 0
@@ -155,7 +155,7 @@ def test_a_model_is_served_by_the_backend_it_was_trained_with(data, tiny, tmp_pa
     ).stdout
     assert json.loads(printed)["baseline"]["counts"]["zero_shot"]["items"] == 12
     refused = run("train", data, "--out", tmp_path / "m", "--backend", "magic", *options)
-    assert "--backend is not right" in str(refused.exception)
+    assert "Invalid value for --backend" in str(refused.exception)
     assert "onnx-int8" in str(refused.exception)
 
 
