@@ -326,7 +326,9 @@ class TestOneshot:
 
     def test_an_item_with_fewer_gives_what_it_has(self):
         items, queries = {"a": "a", "b": "b", "c": "c"}, {"q": "q", "r": "r"}
-        dataset = Dataset.of(items, queries, [("q", "a"), ("r", "b"), ("q", "b")]).with_novel(["b", "c"])
+        dataset = Dataset.from_clicks(items, queries, [("q", "a"), ("r", "b"), ("q", "b")]).with_novel(
+            ["b", "c"]
+        )
         assert sorted(reveal(dataset, 5, 0)[0].tolist()) == [0, 1]
         assert reveal(dataset, 5, 0)[1].tolist() == []
 

@@ -1,8 +1,8 @@
-"""The `.npy`/`.npz` layout of the method's research code, in and out.
+"""Converter for "assets": the `.npy` and `.npz` arrays of the method's research code.
 
-A folder of vectors, classifiers and neighbours without any text. Items stand in the order observed, then
-novel; "zero" in a file name means the novel items (or the test queries with a novel click), "full" all of
-them, and "unnorm" that the rows keep their length. Arrays are mapped from disk, never unpickled.
+The folder contains vectors, classifiers and neighbours, but no texts. Observed items come before novel items. In file
+names, "zero" means the novel items (or the test queries that clicked one), "full" means all of them, and "unnorm" means
+that the rows are not normalised. Arrays are memory-mapped, never unpickled.
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ FILES: Mapping[str, str] = {
     "observed_neighbour_scores": "Y_trn_neighbor_scores.npy",
     "novel_neighbours": "Y_zero_neighbor_indices.npy",
 }
-"""File of each field of `Assets`."""
+"""File name of each field of `Assets`."""
 
 HIGHEST_SCORE = 10.0
-"""Neighbour scores lie between 0 and this."""
+"""Neighbour scores are between 0 and this value."""
 
 _BLOCK = 65_536
+"""Rows that are checked at a time, so that a memory-mapped array is not loaded as a whole."""
 
 
 @dataclass(frozen=True)
 class Assets:
-    """What the folder holds; `FILES` names the file of each field.
+    """The arrays of a folder; `FILES` lists the file of each.
 
     Args:
         train_clicks: (train queries, observed) clicks.
@@ -62,9 +63,9 @@ class Assets:
         novel_items: (novel, dim) vectors.
         all_items: (observed + novel, dim) vectors, in that order.
         classifiers: (observed, dim), one per observed item.
-        observed_neighbours: (observed, k) rows of observed items, −1 where there is none.
+        observed_neighbours: (observed, k) rows of observed items, padded with −1.
         observed_neighbour_scores: (observed, k), 0 to 10.
-        novel_neighbours: (novel, k) rows of observed items, −1 where there is none.
+        novel_neighbours: (novel, k) rows of observed items, padded with −1.
     """
 
     train_clicks: csr_array
@@ -97,10 +98,10 @@ class Assets:
         return f"Assets({observed:,} observed + {len(self.novel_items):,} novel items, {queries}, dim {dim})"
 
     def to_dataset(self, name: str = "assets") -> Dataset:
-        """The clicks as a data set with made-up ids, which are the texts too, for there are none.
+        """The clicks as a data set with generated ids, which also serve as texts.
 
-        Items are "o0"… and "n0"…, train queries "q0"…, test queries "t0"…. Row for row, the items' vectors
-        are `all_items`, the train queries' `train_queries`, the test queries' `test_queries`.
+        Items are named "o0", … and "n0", …, training queries "q0", …, test queries "t0", …. The rows match those of
+        `all_items`, `train_queries` and `test_queries`.
         """
         observed, novel = len(self.observed_items), len(self.novel_items)
         items = [f"o{row}" for row in range(observed)] + [f"n{row}" for row in range(novel)]
@@ -108,7 +109,7 @@ class Assets:
 
         def log(letter: str, clicks: csr_array) -> ClickLog:
             ids = [f"{letter}{row}" for row in range(clicks.shape[0])]
-            return ClickLog(Texts(ids, ids), _ones(clicks))
+            return ClickLog(Texts(ids, ids), _to_binary(clicks))
 
         train = csr_array(hstack([self.train_clicks, none], format="csr"))
         mask = np.arange(observed + novel) >= observed
@@ -118,12 +119,15 @@ class Assets:
 
 
 def read_assets(path: Path | str) -> Assets:
-    """The folder's arrays, mapped from disk, after a check of shapes, ranges and numbers."""
+    """Map the arrays of a folder from disk and check their shapes and values."""
     folder = Path(path)
     missing = [name for name in FILES.values() if not (folder / name).is_file()]
     if missing:
         raise DataError(
-            f"Files are missing in {folder}", got=f"no {', '.join(missing)}", expected=f"{len(FILES)} files"
+            f"Files are missing in {folder}",
+            got=f"no {', '.join(missing)}",
+            expected=f"the {len(FILES)} files of the format",
+            fix="check the path, or export the folder again",
         )
     return Assets(**{field: _load(folder / name) for field, name in FILES.items()})
 
@@ -139,15 +143,15 @@ def write_assets(
     observed_neighbours: Neighbours,
     observed_neighbour_scores: Vectors,
     novel_neighbours: Neighbours,
-) -> Assets:
-    """Write a split data set and what was computed from it; returns what was written.
+) -> None:
+    """Write a split data set and the vectors, classifiers and neighbours computed from it.
 
-    Train queries without an observed click are left out, as the format has no use for them.
+    Training queries without a click on an observed item are omitted.
 
     Args:
-        path: The folder, made if need be.
-        dataset: With novel items and a test part.
-        train_queries: (train queries, dim), in the data set's row order, as `test_queries` and `items`.
+        path: The folder, created if it does not exist.
+        dataset: A data set with novel items and a test part.
+        train_queries: (train queries, dim), in the row order of the data set, like `test_queries` and `items`.
         test_queries: (test queries, dim).
         items: (items, dim).
         classifiers: (observed, dim), in the order of `dataset.observed_rows`.
@@ -163,18 +167,22 @@ def write_assets(
         ("items", items, len(dataset.items)),
     ):
         if array.ndim != 2 or len(array) != rows:
-            raise DataError(f"{name} do not fit the data set", got=array.shape, expected=f"({rows}, dim)")
+            raise DataError(
+                f"The number of {name} vectors does not match the data set",
+                got=array.shape,
+                expected=f"({rows}, dim)",
+            )
     observed, novel = dataset.observed_rows, dataset.novel_rows
     train = csr_array(dataset.train.clicks[:, observed])
-    learnt = np.flatnonzero(np.diff(train.indptr) > 0)
+    clicking = np.flatnonzero(np.diff(train.indptr) > 0)
     zero = csr_array(dataset.test.clicks[:, novel])
     zero_rows: Rows = np.flatnonzero(np.diff(zero.indptr) > 0)
     order = np.concatenate([observed, novel])
     assets = Assets(
-        train_clicks=csr_array(train[learnt]),
+        train_clicks=csr_array(train[clicking]),
         zero_clicks=csr_array(zero[zero_rows]),
         test_clicks=csr_array(dataset.test.clicks[:, order]),
-        train_queries=train_queries[learnt],
+        train_queries=train_queries[clicking],
         zero_queries=test_queries[zero_rows],
         test_queries=test_queries,
         observed_items=items[observed],
@@ -193,7 +201,6 @@ def write_assets(
             save_npz(folder / name, array)
         else:
             np.save(folder / name, array, allow_pickle=False)
-    return assets
 
 
 def _load(path: Path) -> Any:
@@ -202,20 +209,23 @@ def _load(path: Path) -> Any:
             return csr_array(load_npz(path))
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        kind = "a scipy sparse matrix" if path.suffix == ".npz" else "a numpy array without objects"
-        raise DataError(f"{path} cannot be read", got=error, expected=kind, fix="export it again") from error
+        kind = "a scipy sparse matrix" if path.suffix == ".npz" else "a numpy array without Python objects"
+        raise DataError(
+            f"{path} cannot be read", got=error, expected=kind, fix="export the folder again"
+        ) from error
 
 
-def _ones(clicks: csr_array) -> csr_array:
-    found = clicks.tocoo()
-    kept = found.data > 0
-    return click_matrix(found.row[kept].astype(np.int64), found.col[kept].astype(np.int64), clicks.shape)
+def _to_binary(clicks: csr_array) -> csr_array:
+    entries = clicks.tocoo()
+    clicked = entries.data > 0
+    rows, columns = entries.row[clicked].astype(np.int64), entries.col[clicked].astype(np.int64)
+    return click_matrix(rows, columns, clicks.shape)
 
 
 def _check_shapes(assets: Assets) -> None:
     if assets.observed_items.ndim != 2:
         raise DataError(
-            f"{FILES['observed_items']} has a wrong shape",
+            f"{FILES['observed_items']} has the wrong shape",
             got=assets.observed_items.shape,
             expected="(observed, dim)",
         )
@@ -240,21 +250,21 @@ def _check_shapes(assets: Assets) -> None:
     for field, shape in expected.items():
         got = getattr(assets, field).shape
         if got != shape or len(shape) != 2:
-            raise DataError(f"{FILES[field]} has a wrong shape", got=got, expected=shape)
+            raise DataError(f"{FILES[field]} has the wrong shape", got=got, expected=shape)
 
 
 def _check_numbers(name: str, array: NDArray[Any]) -> None:
-    whole = "neighbor_indices" in name
-    if not np.issubdtype(array.dtype, np.integer if whole else np.number) and array.dtype != np.bool_:
+    integers = "neighbor_indices" in name
+    if not np.issubdtype(array.dtype, np.integer if integers else np.number) and array.dtype != np.bool_:
         raise DataError(
-            f"{name} has a wrong type", got=array.dtype, expected="whole numbers" if whole else "numbers"
+            f"{name} has the wrong type", got=array.dtype, expected="integers" if integers else "numbers"
         )
     for start in range(0, len(array), _BLOCK):
         finite = np.isfinite(array[start : start + _BLOCK])
         if not finite.all():
             row = start + int(np.argwhere(~finite)[0][0])
             raise DataError(
-                f"{name} holds NaN or infinity", got=f"first in row {row}", expected="finite numbers"
+                f"{name} contains NaN or infinity", got=f"first in row {row}", expected="finite numbers"
             )
 
 

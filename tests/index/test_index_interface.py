@@ -1,18 +1,58 @@
+"""Choosing, building and loading an index; every kind of damage to its folder is detected."""
+
 import json
 import shutil
 import sys
 
 import numpy as np
 import pytest
-from index_worlds import catalog_vectors
+from index_worlds import catalog_vectors, stored_vectors
 
 from metaxc.artifacts import load_arrays, save_arrays, save_json, write_manifest
 from metaxc.errors import MetaxcError, ModelError
-from metaxc.index import ExactIndex, ScanIndex, load_index
-from metaxc.index import codes as codes_module
+from metaxc.index import ExactIndex, ScanIndex, build_index, choose_index, load_index, pq_codes
+from metaxc.index.interface import SCAN_DIM, SCAN_FROM
 
 DIM = 10
 FILES = ["vectors.safetensors", "codes.safetensors", "index.json", "manifest.json"]
+
+
+def test_few_vectors_get_an_exact_index():
+    index, reason = choose_index(SCAN_FROM - 1, 8)
+    assert isinstance(index, ExactIndex)
+    assert (len(index), index.dim) == (0, 8)
+    assert reason.startswith(f"exact: {SCAN_FROM - 1:,} vectors")
+
+
+def test_many_vectors_get_a_scan_index():
+    index, reason = choose_index(SCAN_FROM, 64)
+    assert isinstance(index, ScanIndex)
+    assert (len(index), index.dim) == (0, 64)
+    assert reason.startswith(f"scan: {SCAN_FROM:,} vectors")
+
+
+def test_short_vectors_get_an_exact_index():
+    index, reason = choose_index(100_000, SCAN_DIM - 1)
+    assert isinstance(index, ExactIndex)
+    assert "below 64 dimensions" in reason
+
+
+def test_without_faiss_the_index_is_exact_and_the_reason_says_why(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    index, reason = choose_index(SCAN_FROM, 64)
+    assert isinstance(index, ExactIndex)
+    assert "faiss is not installed (pip install 'metaxc[serve]')" in reason
+
+
+def test_built_index_contains_the_vectors():
+    vectors = catalog_vectors(SCAN_FROM, 64, seed=0)
+    index, reason = build_index(np.arange(SCAN_FROM), vectors)
+    assert reason.startswith("scan: ")
+    assert "4-bit" in repr(index)
+    np.testing.assert_array_equal(stored_vectors(index, [3, 1]), vectors[[3, 1]])
+    few, reason = build_index(np.array([4, 2]), vectors[:2])
+    assert reason.startswith("exact: ")
+    np.testing.assert_array_equal(stored_vectors(few, [2, 4]), vectors[[1, 0]])
 
 
 @pytest.fixture
@@ -30,7 +70,7 @@ def no_native_code(monkeypatch):
     def refused(module, extra):
         raise AssertionError("native code was reached")
 
-    monkeypatch.setattr(codes_module, "import_extra", refused)
+    monkeypatch.setattr(pq_codes, "import_extra", refused)
 
 
 def damages(data: bytes):
@@ -43,13 +83,13 @@ def damages(data: bytes):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_damage_is_seen_before_native_code_runs(folder, no_native_code, name):
+def test_damage_is_detected_before_native_code_runs(folder, no_native_code, name):
     whole = (folder / name).read_bytes()
     for damage, data in damages(whole):
         (folder / name).write_bytes(data)
         try:
             load_index(folder)
-            pytest.fail(f"{name} {damage} was not noticed")
+            pytest.fail(f"{name} {damage} was not detected")
         except ModelError:
             pass
     (folder / name).unlink()
@@ -57,7 +97,7 @@ def test_every_damage_is_seen_before_native_code_runs(folder, no_native_code, na
         load_index(folder)
 
 
-def test_swapped_files_are_seen(folder, no_native_code):
+def test_swapped_files_are_detected(folder, no_native_code):
     (folder / "vectors.safetensors").rename(folder / "other")
     (folder / "codes.safetensors").rename(folder / "vectors.safetensors")
     (folder / "other").rename(folder / "codes.safetensors")
@@ -65,7 +105,7 @@ def test_swapped_files_are_seen(folder, no_native_code):
         load_index(folder)
 
 
-def test_codes_of_other_vectors_are_refused_though_every_checksum_is_right(folder):
+def test_codes_of_other_vectors_are_an_error_despite_valid_checksums(folder):
     arrays = load_arrays(folder / "vectors.safetensors")
     save_arrays(folder / "vectors.safetensors", {name: array[:299] for name, array in arrays.items()})
     about = json.loads((folder / "index.json").read_text())
@@ -75,11 +115,11 @@ def test_codes_of_other_vectors_are_refused_though_every_checksum_is_right(folde
         load_index(folder)
 
 
-def test_a_count_that_is_not_that_of_the_vectors_is_refused(folder):
+def test_wrong_number_of_vectors_is_an_error(folder):
     about = json.loads((folder / "index.json").read_text())
     save_json(folder / "index.json", {**about, "count": 299})
     write_manifest(folder, "index")
-    with pytest.raises(ModelError, match="does not fit together"):
+    with pytest.raises(ModelError, match="do not match"):
         load_index(folder)
 
 
@@ -95,7 +135,7 @@ def test_saving_again_replaces_the_folder(folder):
     assert [path.name for path in folder.parent.iterdir()] == ["index"]
 
 
-def test_an_index_saved_without_codes_gets_them_when_it_is_loaded(folder):
+def test_index_saved_without_codes_gets_them_when_loaded(folder):
     index, _ = load_index(folder)
     index._codes = None
     shutil.rmtree(folder)
@@ -104,7 +144,7 @@ def test_an_index_saved_without_codes_gets_them_when_it_is_loaded(folder):
     assert "4-bit" in repr(load_index(folder)[0])
 
 
-def test_without_faiss_a_scan_says_how_to_install_it(folder, monkeypatch):
+def test_loading_without_faiss_is_an_error_with_the_install_command(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MetaxcError, match=r"metaxc\[serve\]"):
         load_index(folder)

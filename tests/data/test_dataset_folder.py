@@ -3,6 +3,8 @@
 import gzip
 import json
 import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metaxc.data import dataset_folder
 from metaxc.data.dataset import ClickLog, Dataset, Texts, click_matrix
 from metaxc.data.dataset_folder import read_folder, write_folder
 from metaxc.errors import DataError
@@ -134,43 +137,43 @@ def test_empty_file(tmp_path: Path, name: str) -> None:
         ({"clicks_tsv": "z\ta\n"}, "clicks.tsv, line 1: The query id is unknown\n  got: 'z'"),
         ({"clicks_tsv": "q\ta\nq a\n"}, "clicks.tsv, line 2: The line has 1 column"),
         ({"clicks_tsv": "q\ta\nq\tc\t5\n"}, "clicks.tsv, line 2: The line has 3 columns"),
-        ({"clicks_tsv": "q\ta\tsoon\n"}, "clicks.tsv, line 1: The third column is not a time"),
-        ({"clicks_tsv": "q\ta\tnan\n"}, "clicks.tsv, line 1: The third column is not a time"),
+        ({"clicks_tsv": "q\ta\tsoon\n"}, "clicks.tsv, line 1: The third column is not a valid time"),
+        ({"clicks_tsv": "q\ta\tnan\n"}, "clicks.tsv, line 1: The third column is not a valid time"),
         ({"novel_txt": "b\nz\n"}, "novel.txt, line 2: The item id is unknown\n  got: 'z'"),
-        ({"novel_txt": "a\nb\nc\n"}, "novel.txt: The novel items are all of the items\n  got: 3 of 3"),
-        ({"novel_txt": ""}, "novel.txt: The novel items are none of the items\n  got: 0 of 3"),
-        ({"queries_train_jsonl": QUERIES}, "one whole log and one in train and test parts"),
-        ({"items_jsonl_gz": gzip.compress(ITEMS.encode())}, "items stands in 2 files"),
-        ({"filters_test_tsv": "q\ta\n"}, "a filter for the test part, but no test part"),
+        ({"novel_txt": "a\nb\nc\n"}, "novel.txt: All items are novel\n  got: 3 of 3"),
+        ({"novel_txt": ""}, "novel.txt: None of the items is novel\n  got: 0 of 3"),
+        ({"queries_train_jsonl": QUERIES}, "an unsplit click log as well as train and test parts"),
+        ({"items_jsonl_gz": gzip.compress(ITEMS.encode())}, "There are 2 files of items"),
+        ({"filters_test_tsv": "q\ta\n"}, "a filter file for the test part, but no test part"),
     ],
 )
-def test_bad_input_is_named_with_its_line(
+def test_errors_name_the_file_and_the_line(
     tmp_path: Path, files: dict[str, str | bytes], expected: str
 ) -> None:
     message = failure(fill(tmp_path, **files))
     assert expected in message
-    assert f"`metaxc data check {tmp_path}` lists every problem" in message
+    assert f"`metaxc data check {tmp_path}` lists every problem in the folder" in message
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b'{"id": "a", "text": "x"}', "The id stands twice, first on line 1"),
+        (b'{"id": "a", "text": "x"}', "The id is already used on line 1"),
         (b'{"id": "d", "text": ""}', "The text is empty"),
         (b'{"id": "d", "text": " \\n"}', "The text is empty"),
-        (b'{"id": "d", "text": "\xff"}', "The line is not UTF-8: byte 22"),
+        (b'{"id": "d", "text": "\xff"}', "The line is not valid UTF-8: byte 22"),
         (b'{"id": "d"}', 'The line has no "text"'),
         (b'{"text": "d"}', 'The line has no "id"'),
         (b'{"id": "d", "text": 5}', "The text is not a string"),
         (b'{"id": 1.5, "text": "x"}', "The id is not a string"),
-        (b'{"id": "d\\te", "text": "x"}', "The id holds a tab"),
-        (b'{"id": "d", "text": "\\ud800"}', "The text holds half a surrogate pair"),
+        (b'{"id": "d\\te", "text": "x"}', "The id contains a tab"),
+        (b'{"id": "d", "text": "\\ud800"}', "The text contains invalid Unicode"),
         (b"apple", "The line is not JSON"),
         (b"[1]", "The line is not a JSON object"),
         (b'{"id": "d", "text": "x", "first_seen": 1}', "Some lines have a first_seen"),
     ],
 )
-def test_bad_item_is_named_with_its_line(tmp_path: Path, line: bytes, expected: str) -> None:
+def test_errors_name_the_line_of_an_item(tmp_path: Path, line: bytes, expected: str) -> None:
     message = failure(fill(tmp_path, items_jsonl=ITEMS.encode() + line + b"\n"))
     assert f"items.jsonl, line 4: {expected}" in message
 
@@ -208,14 +211,14 @@ def test_missing_file_lists_what_was_found(tmp_path: Path) -> None:
     assert "items.jsonl or items.jsonl.gz or items.parquet" in message
 
 
-def test_half_a_test_part_is_a_missing_file(tmp_path: Path) -> None:
+def test_incomplete_test_part_is_a_missing_file(tmp_path: Path) -> None:
     in_parts(tmp_path)
     (tmp_path / "clicks.test.tsv").unlink()
     assert "clicks.test.tsv: The file is missing" in failure(tmp_path)
 
 
 def test_no_folder(tmp_path: Path) -> None:
-    assert "There is no such folder" in failure(tmp_path / "nowhere")
+    assert "The folder does not exist" in failure(tmp_path / "nowhere")
 
 
 def full_dataset() -> Dataset:
@@ -227,10 +230,9 @@ def full_dataset() -> Dataset:
     return Dataset(items, train, test, np.array([False, True, False]), filters, "full")
 
 
-@pytest.mark.parametrize("compress", [False, True])
-def test_everything_comes_back(tmp_path: Path, compress: bool) -> None:
+def test_round_trip_keeps_everything(tmp_path: Path) -> None:
     data = full_dataset()
-    write_folder(data, tmp_path / "full", compress=compress)
+    write_folder(data, tmp_path / "full")
     back = read_folder(tmp_path / "full")
     assert back.fingerprint == data.fingerprint
     assert repr(back) == repr(data)
@@ -242,61 +244,76 @@ def test_everything_comes_back(tmp_path: Path, compress: bool) -> None:
     assert back.filters.toarray().tolist() == [[0, 0, 1]]
 
 
-def test_same_data_same_bytes_and_nothing_else_left(tmp_path: Path) -> None:
+def test_same_data_gives_same_bytes_and_no_other_files(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        write_folder(full_dataset(), tmp_path / name, compress=True)
+        write_folder(full_dataset(), tmp_path / name)
     one, two = ({f.name: f.read_bytes() for f in (tmp_path / name).iterdir()} for name in ("one", "two"))
     assert one == two
     assert sorted(one) == [
-        "clicks.test.tsv.gz", "clicks.train.tsv.gz", "filters.test.tsv.gz", "items.jsonl.gz", "novel.txt",
-        "queries.test.jsonl.gz", "queries.train.jsonl.gz",
+        "clicks.test.tsv", "clicks.train.tsv", "filters.test.tsv", "items.jsonl", "novel.txt",
+        "queries.test.jsonl", "queries.train.jsonl",
     ]  # fmt: skip
 
 
-def test_writing_beside_another_data_set_is_refused(tmp_path: Path) -> None:
+def test_failed_write_replaces_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = full_dataset()
+    write_folder(data, tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+
+    def fail(*given: object) -> Iterator[str]:
+        yield "half a file"
+        raise OSError("Disk full")
+
+    monkeypatch.setattr(dataset_folder, "_click_lines", fail)
+    items = Texts(data.items.ids, ["new", "new", "new"], data.items.first_seen)
+    with pytest.raises(OSError, match="Disk full"):
+        write_folder(replace(data, items=items), tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_writing_next_to_another_data_set_is_an_error(tmp_path: Path) -> None:
     fill(tmp_path)
-    with pytest.raises(DataError, match="holds files of another data set"):
+    with pytest.raises(DataError, match="contains files of another data set"):
         write_folder(full_dataset(), tmp_path)
     assert (tmp_path / "items.jsonl").read_text() == ITEMS
 
 
 @pytest.mark.parametrize("name", ["a\tb", "a\nb", "a\rb", "", "\ufeffa", "\ud800"])
-def test_ids_that_a_line_cannot_hold_are_refused(tmp_path: Path, name: str) -> None:
-    data = Dataset.of({name: "x"}, {"q": "y"}, [("q", name)])
+def test_ids_that_do_not_fit_on_a_line_are_an_error(tmp_path: Path, name: str) -> None:
+    data = Dataset.from_clicks({name: "x"}, {"q": "y"}, [("q", name)])
     with pytest.raises(DataError, match=r"The id .*this item cannot be written"):
         write_folder(data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_data_that_could_not_be_read_back_is_refused(tmp_path: Path) -> None:
+def test_data_that_could_not_be_read_back_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="The text is empty: item 'a' cannot be written"):
-        write_folder(Dataset.of({"a": " "}, {"q": "y"}, [("q", "a")]), tmp_path)
-    with pytest.raises(DataError, match="A log without clicks"):
-        write_folder(Dataset.of({"a": "x"}, {"q": "y"}, []), tmp_path)
+        write_folder(Dataset.from_clicks({"a": " "}, {"q": "y"}, [("q", "a")]), tmp_path)
+    with pytest.raises(DataError, match="A click log without clicks"):
+        write_folder(Dataset.from_clicks({"a": "x"}, {"q": "y"}, []), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-odd_text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
+unusual_text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
     lambda text: not text.isspace()
 )
-odd_id = odd_text.filter(lambda name: not set(name) & set("\t\n\r") and not name.startswith("\ufeff"))
+unusual_id = unusual_text.filter(lambda name: not set(name) & set("\t\n\r") and not name.startswith("\ufeff"))
 
 
 @settings(max_examples=50, deadline=None)
 @given(
-    items=st.dictionaries(odd_id, odd_text, min_size=1, max_size=4),
-    queries=st.dictionaries(odd_id, odd_text, min_size=1, max_size=4),
+    items=st.dictionaries(unusual_id, unusual_text, min_size=1, max_size=4),
+    queries=st.dictionaries(unusual_id, unusual_text, min_size=1, max_size=4),
     pairs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1),
-    compress=st.booleans(),
 )
-def test_round_trip_of_odd_texts(
-    items: dict[str, str], queries: dict[str, str], pairs: list[tuple[int, int]], compress: bool
+def test_round_trip_of_unusual_texts(
+    items: dict[str, str], queries: dict[str, str], pairs: list[tuple[int, int]]
 ) -> None:
     names, asked = list(items), list(queries)
     clicks = [(asked[q % len(asked)], names[i % len(names)]) for q, i in pairs]
-    data = Dataset.of(items, queries, clicks)
+    data = Dataset.from_clicks(items, queries, clicks)
     with tempfile.TemporaryDirectory() as folder:
-        write_folder(data, folder, compress=compress)
+        write_folder(data, folder)
         back = read_folder(folder)
     assert dict(zip(back.items.ids, back.items.texts, strict=True)) == items
     assert back.fingerprint == data.fingerprint

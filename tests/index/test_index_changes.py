@@ -1,4 +1,4 @@
-"""Any sequence of changes, against a plain dict of vectors and brute force."""
+"""Any sequence of changes, compared with a plain dict of vectors and brute force."""
 
 from unittest.mock import patch
 
@@ -7,15 +7,15 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from index_worlds import KINDS, brute_force, catalog_vectors
+from index_worlds import KINDS, brute_force, catalog_vectors, stored_vectors
 
 from metaxc.index import ScanIndex, load_index, scan
 
 DIM = 9
 
 
-class Lifecycle(RuleBasedStateMachine):
-    """Vectors are drawn by seed; twins are frequent, because seeds are few."""
+class IndexChanges(RuleBasedStateMachine):
+    """Vectors are drawn by seed; equal vectors are frequent, because there are few seeds."""
 
     kind = KINDS[0]
     folder = None
@@ -63,13 +63,13 @@ class Lifecycle(RuleBasedStateMachine):
             np.testing.assert_allclose(scores[row, : len(found)], expected, rtol=1e-4, atol=1e-6)
 
     @invariant()
-    def it_holds_what_it_was_given(self):
+    def it_contains_what_was_added(self):
         assert len(self.index) == len(self.world)
         assert (17 in self.index) == (17 in self.world)
         some = np.array(sorted(self.world)[:5], np.int64)
         if len(some):
             np.testing.assert_array_equal(
-                self.index.vectors_of(some), np.stack([self.world[key] for key in some.tolist()])
+                stored_vectors(self.index, some), np.stack([self.world[key] for key in some.tolist()])
             )
 
     def teardown(self):
@@ -78,13 +78,13 @@ class Lifecycle(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("of_kind", KINDS)
-def test_it_answers_as_a_dict_would_after_any_changes(of_kind, tmp_path):
-    class LifeOfKind(Lifecycle):
+def test_results_equal_brute_force_after_any_changes(of_kind, tmp_path):
+    class ChangesOfKind(IndexChanges):
         kind = of_kind
         folder = tmp_path / "index"
 
-    with patch.multiple(scan, FEWEST=64, SHORTLIST=80, FEW_ALLOWED=10, LARGEST_SHARE=1):
+    with patch.multiple(scan, MIN_VECTORS=64, SHORTLIST=80, MAX_EXACT_ALLOWED=10, SHORTLIST_DIVISOR=1):
         run_state_machine_as_test(
-            LifeOfKind,
+            ChangesOfKind,
             settings=settings(max_examples=40, stateful_step_count=20, deadline=None, derandomize=True),
         )

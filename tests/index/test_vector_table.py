@@ -2,11 +2,11 @@ from threading import Barrier, Event, Thread
 
 import pytest
 
-from metaxc.index.lock import SharedLock
+from metaxc.index.vector_table import ReadWriteLock
 
 
-def test_readers_hold_it_together():
-    lock, together = SharedLock(), Barrier(3, timeout=30)
+def test_readers_share_the_lock():
+    lock, together = ReadWriteLock(), Barrier(3, timeout=30)
 
     def read():
         with lock.reading():
@@ -20,8 +20,8 @@ def test_readers_hold_it_together():
     assert not together.broken
 
 
-def test_writers_lose_no_step_to_each_other_or_to_readers():
-    lock, total, halves = SharedLock(), [0, 0], []
+def test_writers_exclude_each_other_and_readers():
+    lock, total, halves = ReadWriteLock(), [0, 0], []
 
     def write():
         for _ in range(500):
@@ -44,8 +44,8 @@ def test_writers_lose_no_step_to_each_other_or_to_readers():
     assert all(halves)
 
 
-def test_a_waiting_writer_goes_before_a_reader_that_comes_later():
-    lock, order = SharedLock(), []
+def test_waiting_writer_has_priority_over_later_readers():
+    lock, order = ReadWriteLock(), []
     reads, done = Event(), Event()
 
     def first():
@@ -65,7 +65,7 @@ def test_a_waiting_writer_goes_before_a_reader_that_comes_later():
     threads[0].start()
     assert reads.wait(30)
     threads[1].start()
-    while not lock._waiting:
+    while not lock._waiting_writers:
         pass
     threads[2].start()
     done.set()
@@ -74,8 +74,8 @@ def test_a_waiting_writer_goes_before_a_reader_that_comes_later():
     assert order == ["write", "read"]
 
 
-def test_an_error_inside_lets_go():
-    lock, entered = SharedLock(), Event()
+def test_exception_releases_the_lock():
+    lock, entered = ReadWriteLock(), Event()
     for held in (lock.reading, lock.writing):
         with pytest.raises(KeyError), held():
             raise KeyError

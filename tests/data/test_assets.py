@@ -1,12 +1,11 @@
-"""The research code's arrays: order of the items, who is left out, and which damage is noticed."""
+"""The research code's arrays: the order of the items, omitted queries, and damaged files."""
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, save_npz
 
 from metaxc.data import ClickLog, Dataset, Texts
-from metaxc.data.formats import read_assets, write_assets
-from metaxc.data.formats.assets import FILES
+from metaxc.data.assets import FILES, read_assets, write_assets
 from metaxc.errors import DataError
 
 NOVEL = np.array([False, True, False])
@@ -32,7 +31,7 @@ def parts() -> dict[str, np.ndarray]:
     }
 
 
-def test_what_is_written_is_read_again_in_the_order_observed_then_novel(tmp_path):
+def test_round_trip_orders_observed_items_before_novel_ones(tmp_path):
     given = parts()
     write_assets(tmp_path, small(), **given)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(FILES.values())
@@ -71,7 +70,7 @@ def test_assets_become_a_data_set_without_texts(tmp_path):
         ("novel_neighbours", np.array([0]), "wrong shape"),
     ],
 )
-def test_damage_is_named_by_its_file(tmp_path, field, value, message):
+def test_errors_name_the_damaged_file(tmp_path, field, value, message):
     write_assets(tmp_path, small(), **parts())
     np.save(tmp_path / FILES[field], value)
     with pytest.raises(DataError, match=message) as caught:
@@ -79,14 +78,14 @@ def test_damage_is_named_by_its_file(tmp_path, field, value, message):
     assert FILES[field] in str(caught.value)
 
 
-def test_clicks_of_another_shape_are_named(tmp_path):
+def test_clicks_of_another_shape_are_an_error(tmp_path):
     write_assets(tmp_path, small(), **parts())
     save_npz(tmp_path / "Y.tst_full.npz", csr_array(np.ones((2, 2))))
-    with pytest.raises(DataError, match=r"Y.tst_full.npz has a wrong shape"):
+    with pytest.raises(DataError, match=r"Y.tst_full.npz has the wrong shape"):
         read_assets(tmp_path)
 
 
-def test_pickled_objects_and_missing_files_are_refused(tmp_path):
+def test_pickled_objects_and_missing_files_are_an_error(tmp_path):
     write_assets(tmp_path, small(), **parts())
     np.save(tmp_path / "Y_trn_unnorm.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(DataError, match=r"Y_trn_unnorm.npy cannot be read"):
@@ -96,7 +95,7 @@ def test_pickled_objects_and_missing_files_are_refused(tmp_path):
         read_assets(tmp_path)
 
 
-def test_vectors_must_fit_the_data_set(tmp_path):
+def test_vectors_must_match_the_data_set(tmp_path):
     given = parts() | {"items": np.zeros((2, 4), np.float32)}
-    with pytest.raises(DataError, match="items do not fit"):
+    with pytest.raises(DataError, match="items vectors does not match"):
         write_assets(tmp_path, small(), **given)
