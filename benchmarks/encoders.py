@@ -26,7 +26,8 @@ from metaxc.artifacts import json_digest
 from metaxc.data.clicks import training_clicks
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained
 from metaxc.encoders.tokens import BagTokenizer
-from metaxc.encoders.training.recipes import EncoderTraining, train_encoder
+from metaxc.encoders.training import EncoderTraining
+from metaxc.encoders.training.recipes import train_encoder
 from metaxc.evaluation.protocol import Evaluation, evaluate
 from metaxc.evaluation.searches import encoder_search, model_search
 
@@ -37,10 +38,10 @@ MAX_TOKENS = 64
 SAMPLE = 2_000
 TRAINED = {
     "dpr": {"recipe": "dpr"},
-    "ance": {"recipe": "ance", "refreshes": 2},
+    "ance": {"recipe": "ance", "options": {"refreshes": 2}},
     "ngame": {"recipe": "ngame"},
     "maclr": {"recipe": "maclr"},
-    "maclr + dpr": {"recipe": "maclr", "finetune": True},
+    "maclr + dpr": {"recipe": "maclr", "options": {"finetune": True}},
 }
 ROWS = ("pretrained", "static", "adapted", *TRAINED, "dpr + adapter")
 
@@ -85,7 +86,7 @@ def trained(name: str, dataset: Dataset, options: argparse.Namespace) -> tuple[P
             "pairs": config.steps * config.batch,
             "cpu_seconds": round(time.process_time() - started, 1),
             "seconds": round(time.perf_counter() - wall, 1),
-            "judged": record.judged,
+            "validation": record.validation,
         }
         cost.write_text(json.dumps(facts) + "\n")
     return place, json.loads(cost.read_text())

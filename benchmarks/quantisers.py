@@ -26,11 +26,8 @@ from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from metaxc import read_folder
 from metaxc.artifacts import save_json
 from metaxc.encoders import Pretrained
-from metaxc.encoders.onnx.backend_choice import parity
-from metaxc.encoders.onnx.norms import spell_out_norms
-from metaxc.encoders.onnx.onnx_export import _write
-from metaxc.encoders.onnx.onnx_model import OnnxModel
-from metaxc.encoders.onnx.quantise import quantise
+from metaxc.encoders.onnx import compute_parity
+from metaxc.encoders.onnx_graph import OnnxModel, decompose_layer_norms, quantise, write_graph
 
 
 def dynamic(file: Path) -> None:
@@ -57,11 +54,11 @@ def nbits(file: Path) -> None:
 
 WAYS: dict[str, list[Callable[[Path], None]]] = {
     "float32, layer norms as kernels": [],
-    "float32": [spell_out_norms],
+    "float32": [decompose_layer_norms],
     "int8, layer norms as kernels": [quantise],
-    "int8 (the backend onnx-int8)": [spell_out_norms, quantise],
-    "quantize_dynamic": [spell_out_norms, dynamic],
-    "MatMulNBits": [spell_out_norms, nbits],
+    "int8 (the backend onnx-int8)": [decompose_layer_norms, quantise],
+    "quantize_dynamic": [decompose_layer_norms, dynamic],
+    "MatMulNBits": [decompose_layer_norms, nbits],
 }
 
 
@@ -84,7 +81,7 @@ def main() -> None:
     reference = encoder._embed(bags)
     with tempfile.TemporaryDirectory() as place:
         start = Path(place) / "start.onnx"
-        _write(encoder._load(), start)
+        write_graph(encoder.sentence_transformer(), start)
         models = {}
         for number, (name, steps) in enumerate(WAYS.items()):
             folder = Path(place) / str(number)
@@ -102,7 +99,7 @@ def main() -> None:
                 started = time.process_time()
                 found = model.embed(bags)
                 taken[name].append(time.process_time() - started)
-                agreed = parity(reference, found)
+                agreed = compute_parity(reference, found)
                 alone = np.concatenate([model.embed(bags.take(np.array([row]))) for row in range(50)])
                 rows[name] = {
                     "cosine with torch": round(agreed.cosine, 5),

@@ -1,6 +1,8 @@
 """`metaxc encoder train`, and training a model on what it wrote."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -29,7 +31,7 @@ def encoder(data, tiny, tmp_path_factory):
     facts = json.loads(result.stdout)
     assert facts["recipe"]["recipe"] == "dpr"
     assert len(facts["losses"]) == 6
-    assert facts["judged"][-1][0] == 6
+    assert facts["validation"][-1][0] == 6
     assert facts["cpu_seconds"] > 0
     assert [path.name for path in place.iterdir()] == ["e"]
     return place / "e"
@@ -48,11 +50,11 @@ def test_a_model_is_trained_on_it_with_and_without_the_adapter(adapter, data, en
         texts = ["small cat", "wild goose"]
         expected = SentenceTransformer(str(encoder), device="cpu").encode(texts, normalize_embeddings=True)
         found = model.encoder.encode_items(texts)
-        assert (found * expected).sum(axis=1).min() > 0.98  # int8 may stand in for float32
+        assert (found * expected).sum(axis=1).min() > 0.98  # int8 may replace float32
         assert np.abs(model.encoder.encode_items(texts[:1]) - found[:1]).max() < 1e-3
 
 
-def test_what_stands_there_is_not_replaced_unasked(data, encoder, tiny):
+def test_an_existing_folder_is_replaced_only_with_overwrite(data, encoder, tiny):
     result = run("encoder", "train", data, "--out", encoder, "--base", tiny, *QUICK)
     assert isinstance(result.exception, ConfigError)
     assert "--overwrite" in str(result.exception)
@@ -61,12 +63,13 @@ def test_what_stands_there_is_not_replaced_unasked(data, encoder, tiny):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--recipe", "best"], "--recipe is not right"),
-        (["--batch", "1"], "--batch is not right"),
-        (["--holdout", "1.5"], "--holdout is not right"),
+        (["--recipe", "best"], "Invalid value for --recipe"),
+        (["--batch", "1"], "Invalid value for --batch"),
+        (["--holdout", "1.5"], "Invalid value for --holdout"),
+        (["--negatives", "-1"], "Invalid value for --negatives"),
     ],
 )
-def test_a_wrong_setting_is_named(words, said, data, tmp_path):
+def test_a_wrong_value_is_an_error_that_names_the_option(words, said, data, tmp_path):
     result = run("encoder", "train", data, "--out", tmp_path / "e", *words)
     assert isinstance(result.exception, ConfigError)
     assert said in str(result.exception)
@@ -81,7 +84,13 @@ def test_an_unknown_encoder_and_two_bases_are_errors(data, encoder, tmp_path):
     assert "Two base encoders" in str(both.exception)
 
 
-def test_help_teaches_the_recipes():
+def test_help_explains_the_recipes():
     printed = run("encoder", "train", "--help").stdout
     for word in ("dpr", "ance", "ngame", "maclr", "torchrun", "held out"):
         assert word in printed
+
+
+def test_importing_the_command_loads_neither_torch_nor_numpy():
+    code = "import sys; from metaxc.cli import encoder_command; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "False"]

@@ -1,11 +1,16 @@
 import numpy as np
 import pytest
+import torch
+from scipy.sparse import csr_array
 
+from metaxc.artifacts import json_digest
 from metaxc.data import split
 from metaxc.data.clicks import training_clicks
 from metaxc.encoders import EmbeddingCache, Pretrained, learning
-from metaxc.encoders.adapter import AdapterConfig
-from metaxc.encoders.learning import KeptEncoding, TowerEncoding
+from metaxc.encoders.adapted import TwoTowers
+from metaxc.encoders.learning import CachedEncoding, TowerDualEncoder, TowerEncoding, train_towers
+from metaxc.encoders.tokens import TokenBags
+from metaxc.encoders.training import AdapterConfig
 from metaxc.irene import Irene, IreneConfig
 
 CONFIG = IreneConfig(encoder="static", adapter=AdapterConfig(epochs=2, batch=32))
@@ -30,7 +35,7 @@ def trainings(monkeypatch):
     return calls
 
 
-def test_another_model_on_the_same_encoder_learns_it_no_more(dataset, trainings, tmp_path):
+def test_another_model_on_the_same_encoder_does_not_train_it_again(dataset, trainings, tmp_path):
     first = Irene(CONFIG, encoder_cache=tmp_path / "kept").fit(dataset)
     learnt = len(trainings)
     assert learnt >= 1
@@ -44,12 +49,12 @@ def test_another_model_on_the_same_encoder_learns_it_no_more(dataset, trainings,
     assert second.calibration == plain.calibration
 
 
-def test_what_decides_the_encoder_is_not_mixed_up(dataset, trainings, tmp_path):
+def test_other_settings_rows_or_seeds_train_other_encoders(dataset, trainings, tmp_path):
     base = Pretrained(cache=EmbeddingCache(tmp_path / "cache"))
     observed, rows, clicks = training_clicks(dataset)
 
     def learn(config=CONFIG.adapter, seed=0, some=rows, data=dataset):
-        encoding = KeptEncoding(TowerEncoding(base, data, config, static=True), tmp_path / "kept")
+        encoding = CachedEncoding(TowerEncoding(base, data, config, static=True), tmp_path / "kept")
         return encoding.learn(some, observed, clicks[: len(some)], seed).fingerprint
 
     first = learn()
@@ -64,21 +69,70 @@ def test_what_decides_the_encoder_is_not_mixed_up(dataset, trainings, tmp_path):
     assert len(trainings) == 4
 
 
-def test_embeddings_are_kept_beside_the_encoder_and_a_damaged_file_is_made_again(
-    dataset, trainings, tmp_path
-):
+def test_embeddings_are_cached_too_and_a_damaged_encoder_is_trained_again(dataset, trainings, tmp_path):
     towers = TowerEncoding(Pretrained(), dataset, CONFIG.adapter, static=True)
-    kept = KeptEncoding(towers, tmp_path)
+    cached = CachedEncoding(towers, tmp_path)
     observed, rows, clicks = training_clicks(dataset)
-    encoder = kept.learn(rows, observed, clicks, 0)
+    encoder = cached.learn(rows, observed, clicks, 0)
     for wanted in (rows, rows[:7]):
-        queries, items = kept.embed(encoder, wanted)
+        queries, items = cached.embed(encoder, wanted)
         plain_queries, plain_items = towers.embed(encoder, wanted)
         np.testing.assert_array_equal(queries, plain_queries)
         np.testing.assert_array_equal(items, plain_items)
     assert isinstance(queries, np.memmap)
     [file] = tmp_path.glob("encoder-*/towers.safetensors")
     file.write_bytes(file.read_bytes()[:-4])
-    again = kept.learn(rows, observed, clicks, 0)
+    again = cached.learn(rows, observed, clicks, 0)
     assert again.fingerprint == encoder.fingerprint
     assert len(trainings) == 2
+
+
+def group_world(groups=8, each=6):
+    """Queries carry token g, items token groups + g; group g clicks group g."""
+    tokens = np.repeat(np.arange(groups), each).astype(np.int32)
+    starts = np.arange(groups * each + 1)
+    clicks = csr_array(np.kron(np.eye(groups), np.ones((each, each))).astype(np.float32))
+    return TokenBags(tokens, starts), TokenBags(tokens + groups, starts), clicks
+
+
+def test_training_brings_clicked_texts_together():
+    queries, items, clicks = group_world()
+    towers = TwoTowers(16, 32, base=False)
+    with torch.no_grad():
+        towers.query.table.normal_(generator=torch.Generator().manual_seed(0))
+        towers.item.table.normal_(generator=torch.Generator().manual_seed(1))
+    config = AdapterConfig(epochs=60, batch=24, learning_rate=0.02, token_dropout=0.0)
+    train_towers(TowerDualEncoder(towers, None, None, queries, items), clicks, config)
+    scores = towers.query.embed(None, queries) @ towers.item.embed(None, items).T
+    best = scores.argmax(axis=1) // 6
+    assert best.tolist() == np.repeat(np.arange(8), 6).tolist()
+
+
+def test_the_same_seed_trains_the_same_towers():
+    queries, items, clicks = group_world()
+    base = np.random.default_rng(0).normal(size=(48, 16)).astype(np.float32)
+
+    def trained(seed):
+        torch.manual_seed(0)
+        config = AdapterConfig(epochs=2, batch=16)
+        towers = TwoTowers(16, 16)
+        train_towers(TowerDualEncoder(towers, base, base, queries, items, 0.1), clicks, config, seed=seed)
+        return towers.query.embed(base, queries)
+
+    np.testing.assert_array_equal(trained(3), trained(3))
+    assert not np.array_equal(trained(3), trained(4))
+
+
+def test_the_older_name_of_the_logq_correction_is_read():
+    assert AdapterConfig.model_validate({"popularity": 0.5}).logq_correction == 0.5
+    assert AdapterConfig(logq_correction=0.5).model_dump()["logq_correction"] == 0.5
+
+
+def test_an_encoder_cached_under_the_older_name_is_found(dataset):
+    """The fingerprint is computed from the settings with the names that they had before."""
+    towers = TowerEncoding(Pretrained(), dataset, AdapterConfig(), static=True)
+    texts = [json_digest(list(part)) for part in (dataset.train.queries.texts, dataset.items.texts)]
+    names = ("epochs", "most_steps", "batch", "learning_rate", "popularity", "scale", "token_dropout")
+    settings = {**dict(zip(names, (5, 800, 1024, 2e-3, 0.75, 12.0, 0.1), strict=True))}
+    settings |= {"clustered": False, "mined": False}
+    assert towers.fingerprint == json_digest([towers.base.fingerprint, settings, True, texts])

@@ -1,21 +1,31 @@
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
-from metaxc.encoders import Pretrained
-from metaxc.encoders.pretrained import batches_by_length
-
-
-@given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 120))
-def test_batches_hold_every_row_once_and_not_too_many_tokens(lengths, tokens):
-    batches = list(batches_by_length(np.array(lengths, dtype=np.int64), tokens))
-    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
-    for batch in batches:
-        assert len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= tokens
+from metaxc.encoders import EmbeddingCache, Pretrained, pretrained
+from metaxc.encoders.onnx import onnx_versions
 
 
-def test_equal_to_sentence_transformers():
+def test_embeddings_are_equal_to_those_of_sentence_transformers():
     encoder = Pretrained()
     texts = ["red apple", "a long text about the price of fish in the market " * 40, "", "café – naïve", "x"]
     expected = encoder._model.encode(texts, normalize_embeddings=True)
     np.testing.assert_allclose(encoder.encode_items(texts), expected, atol=1e-6)
+
+
+def test_what_a_digest_needs_never_chooses_a_backend_exports_or_encodes(tiny, tmp_path, monkeypatch):
+    def never(*args, **kwargs):
+        raise AssertionError("this is not cheap")
+
+    for name in ("choose_backend", "recall_or_choose", "export_or_reuse"):
+        monkeypatch.setattr(pretrained, name, never)
+    for name in ("sentence_transformer", "_encode_now", "_embed"):
+        monkeypatch.setattr(Pretrained, name, never)
+    encoder = Pretrained(tiny, EmbeddingCache(tmp_path), "auto", texts=["red apple", "old chair"])
+    assert len(encoder.weights) == 64
+    assert encoder.weights == Pretrained(tiny).fingerprint
+    assert encoder.dim == 64
+    assert "backend='auto'" in repr(encoder)
+    assert all(isinstance(line, str) for line in onnx_versions())
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(AssertionError, match="not cheap"):
+        _ = encoder.backend

@@ -1,13 +1,15 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metaxc.encoders import Pretrained
-from metaxc.encoders.tokens import BagTokenizer, TokenBags
+from metaxc.encoders.tokens import BagTokenizer, TokenBags, batches_by_length
 from metaxc.errors import ModelError
 
 
-def test_batches_are_the_texts_asked_for():
+def test_a_batch_has_the_texts_at_its_rows():
     bags = TokenBags(np.array([5, 6, 7, 8, 9], np.int32), np.array([0, 2, 2, 5]))
     tokens, offsets = bags.batch(np.array([2, 0]))
     assert tokens.tolist() == [7, 8, 9, 5, 6]
@@ -25,25 +27,33 @@ def test_tokens_are_those_of_the_transformer():
     assert bags.starts.tolist() == [0, 2, 4]
 
 
-def test_long_texts_are_cut_and_a_missing_file_is_named(tmp_path):
+def test_long_texts_are_cut_and_a_missing_file_is_an_error(tmp_path):
     tokenizer = BagTokenizer(Pretrained().tokenizer_file, max_tokens=8)
     assert len(tokenizer(["word " * 100]).tokens) == 8
     with pytest.raises(ModelError, match="tokenizer"):
         BagTokenizer(tmp_path / "tokenizer.json")
 
 
-def test_bags_of_no_texts():
+def test_no_texts_give_no_bags():
     bags = BagTokenizer(Pretrained().tokenizer_file)([])
     assert len(bags) == 0
     assert bags.batch(np.empty(0, np.int64))[0].dtype == torch.int64
 
 
-def test_bags_framed_are_what_the_tokenizer_frames():
+def test_special_tokens_are_added_as_the_tokenizer_adds_them():
     path = Pretrained().tokenizer_file
     texts = ["red apple", "", "word " * 100, "x"]
     plain = BagTokenizer(path, max_tokens=40)
     expected = BagTokenizer(path, max_tokens=12, special_tokens=True)(texts)
-    framed = plain(texts).framed(*plain.frame, 12)
-    assert framed.tokens.tolist() == expected.tokens.tolist()
-    assert framed.starts.tolist() == expected.starts.tolist()
-    assert len(plain([]).framed(*plain.frame, 12)) == 0
+    found = plain(texts).with_special_tokens(*plain.boundary_tokens, 12)
+    assert found.tokens.tolist() == expected.tokens.tolist()
+    assert found.starts.tolist() == expected.starts.tolist()
+    assert len(plain([]).with_special_tokens(*plain.boundary_tokens, 12)) == 0
+
+
+@given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 120))
+def test_batches_hold_every_row_once_and_not_too_many_tokens(lengths, tokens):
+    batches = list(batches_by_length(np.array(lengths, dtype=np.int64), tokens))
+    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= tokens

@@ -81,7 +81,7 @@ def test_the_digest_of_the_inputs_encodes_nothing(shop, tiny, monkeypatch):
         raise AssertionError("encoded")
 
     monkeypatch.setattr(Pretrained, "encode", fail)
-    monkeypatch.setattr("metaxc.encoders.pretrained.choose", fail)
+    monkeypatch.setattr("metaxc.encoders.pretrained.choose_backend", fail)
     inputs = [Irene(IreneConfig(base=str(tiny), seed=seed)).inputs(dataset) for seed in (0, 0, 1)]
     assert inputs[0] == inputs[1] != inputs[2]
 

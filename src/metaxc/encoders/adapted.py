@@ -1,32 +1,159 @@
-"""Encoders that end in trained towers: `adapted` on a frozen transformer, `static` on token bags alone."""
+"""Encoders with trained token-bag towers: `adapted` on top of a frozen transformer, `static` without one.
+
+Queries and items each have a tower of their own:
+
+    tower(x, tokens) = normalize(x + mean(token vectors) + MLP(x))
+
+with x the frozen embedding of the text. The token table and the MLP's last layer start at zero, so an untrained tower
+is the frozen encoder. The reason (docs/decisions.md): the same word means different things in queries and in items,
+and a token table learns what a word means *for these clicks* at a hundredth of the cost of fine-tuning the
+transformer. Without x (`base=False`) the tower is the static encoder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
 
 from metaxc.arrays import Floats
-from metaxc.artifacts import json_digest, load_arrays, load_json, save_arrays, save_json
-from metaxc.encoders.adapter import embed_with
+from metaxc.artifacts import Arrays, json_digest, load_arrays, load_json, save_arrays, save_json
+from metaxc.encoders.encoder import EmbeddingCache, Encoder
 from metaxc.encoders.pretrained import Pretrained
 from metaxc.encoders.tokens import BagTokenizer, TokenBags
-from metaxc.encoders.towers import Tower, TwoTowers
+from metaxc.encoders.vectors import Vectors
 from metaxc.errors import ModelError
+
+EMBED_BLOCK = 4_096
+
+
+class Tower(nn.Module):
+    """The tower of one side, queries or items.
+
+    Args:
+        vocabulary: The number of token ids.
+        dim: The size of an embedding.
+        base: Whether the tower adds to a frozen embedding.
+    """
+
+    def __init__(self, vocabulary: int, dim: int, base: bool = True):
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(vocabulary, dim))
+        if base:
+            self.hidden = nn.Linear(dim, dim)
+            self.out = nn.Linear(dim, dim)
+            nn.init.zeros_(self.out.weight)
+            nn.init.zeros_(self.out.bias)
+
+    def forward(
+        self, x: Tensor | None, tokens: Tensor, offsets: Tensor, kept: Tensor | None = None
+    ) -> Tensor:
+        """(n, dim) unit embeddings.
+
+        Args:
+            x: (n, dim) frozen embeddings, None for a static tower.
+            tokens: (sum of lengths,) token ids.
+            offsets: (n,) where each text's tokens begin.
+            kept: (sum of lengths,) 0/1, for token dropout; the mean is over all tokens of the text either way.
+        """
+        lengths = torch.diff(offsets, append=torch.tensor([len(tokens)])).clamp(min=1)
+        weights = torch.repeat_interleave(1.0 / lengths, lengths)[: len(tokens)] if len(tokens) else None
+        if weights is not None and kept is not None:
+            weights = weights * kept
+        if weights is None:
+            bag = torch.zeros(len(offsets), self.table.shape[1])
+        else:
+            bag = functional.embedding_bag(
+                tokens, self.table, offsets, mode="sum", per_sample_weights=weights, sparse=self.training
+            )
+        if x is None:
+            return functional.normalize(bag, dim=1)
+        return functional.normalize(x + bag + self.out(functional.gelu(self.hidden(x))), dim=1)
+
+    def embed(self, base: Floats | None, bags: TokenBags) -> Floats:
+        """(texts, dim) unit float32 embeddings of all texts, computed in blocks without gradients."""
+        out = np.empty((len(bags), self.table.shape[1]), dtype=np.float32)
+        with torch.inference_mode():
+            for start in range(0, len(bags), EMBED_BLOCK):
+                rows = np.arange(start, min(start + EMBED_BLOCK, len(bags)))
+                x = None if base is None else torch.from_numpy(np.array(base[rows]))
+                out[rows] = self(x, *bags.batch(rows)).numpy()
+        return out
+
+
+class TwoTowers(nn.Module):
+    """The query tower, the item tower, and the learnt scale that multiplies cosine similarities to give logits.
+
+    `losses` is the learning curve, one value per step of training; empty when untrained.
+    """
+
+    def __init__(self, vocabulary: int, dim: int, base: bool = True, scale: float = 12.0):
+        super().__init__()
+        self.losses: list[float] = []
+        self.query = Tower(vocabulary, dim, base)
+        self.item = Tower(vocabulary, dim, base)
+        self.log_scale = nn.Parameter(torch.tensor(scale).log())
+
+    def to_arrays(self) -> Arrays:
+        """The weights; the token tables without the rows that are still zero."""
+        arrays: Arrays = {}
+        for name, tensor in self.state_dict().items():
+            array = tensor.numpy()
+            if name.endswith(".table"):
+                rows = np.flatnonzero(array.any(axis=1)).astype(np.int32)
+                arrays[f"{name}.rows"], arrays[f"{name}.values"] = rows, array[rows]
+            else:
+                arrays[name] = array
+        return arrays
+
+    def load_arrays(self, arrays: Arrays) -> None:
+        """Set the weights to the result of `to_arrays`."""
+        try:
+            for name, tensor in self.state_dict().items():
+                if name.endswith(".table"):
+                    tensor.zero_()
+                    rows = torch.from_numpy(arrays[f"{name}.rows"].astype(np.int64))
+                    tensor[rows] = torch.from_numpy(arrays[f"{name}.values"])
+                else:
+                    tensor.copy_(torch.from_numpy(np.array(arrays[name])))
+        except (KeyError, RuntimeError, IndexError) as error:
+            raise ModelError(
+                "The towers do not match their configuration",
+                got=str(error),
+                fix="train the model again, or copy the folder again",
+            ) from error
+
+
+def build_static_towers(pretrained: Pretrained, vocabulary: int, scale: float = 12.0) -> TwoTowers:
+    """Static towers that start from the transformer's own word embeddings (centred, unit length), or from small random
+    vectors where the transformer's cannot be read."""
+    towers = TwoTowers(vocabulary, pretrained.dim, base=False, scale=scale)
+    table = pretrained.token_table()
+    if table is None or len(table) < vocabulary:
+        start = torch.randn(vocabulary, pretrained.dim) / pretrained.dim**0.5
+    else:
+        start = torch.from_numpy(table[:vocabulary])
+        start = start - start.mean(dim=0)
+        start = start / start.norm(dim=1, keepdim=True).clamp(min=1e-6)
+    with torch.no_grad():
+        for tower in (towers.query, towers.item):
+            tower.table.copy_(start)
+    return towers
 
 
 class Adapted:
-    """A pretrained encoder, adapted to the clicks on each side by a token-bag tower.
+    """A pretrained encoder that is adapted to the clicks by a token-bag tower for queries and one for items.
 
     Args:
         base: The frozen encoder.
-        towers: Trained by `metaxc.encoders.adapter.train_towers`.
-        tokenizer: The base's tokenizer, by default.
+        towers: Trained by `metaxc.encoders.learning.train_towers`.
+        tokenizer: Usually the base's own tokenizer.
     """
 
     kind: ClassVar[str] = "adapted"
@@ -46,41 +173,34 @@ class Adapted:
     @cached_property
     def fingerprint(self) -> str:
         weights = {
-            name: json_digest(array.tobytes().hex()) for name, array in _arrays_of(self.towers).items()
+            name: json_digest(array.tobytes().hex()) for name, array in self.towers.to_arrays().items()
         }
         base = None if self.base is None else self.base.fingerprint
         return json_digest([self.kind, base, weights, json_digest(self.tokenizer.definition)])
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        bags = self.tokenizer(texts)
-        base = None if self.base is None else self._base_of(texts, bags, self.base.encode_queries)
-        return embed_with(self.towers.query, base, bags)
+        return self._encode(self.towers.query, texts, "encode queries")
 
     def encode_items(self, texts: Sequence[str]) -> Floats:
-        bags = self.tokenizer(texts)
-        base = None if self.base is None else self._base_of(texts, bags, self.base.encode_items)
-        return embed_with(self.towers.item, base, bags)
+        return self._encode(self.towers.item, texts, "encode items")
 
-    def _base_of(
-        self, texts: Sequence[str], bags: TokenBags, encode: Callable[[Sequence[str]], Floats]
-    ) -> Floats:
-        """The frozen embeddings, from the tokens there already are where that will do."""
-        assert self.base is not None
-        if self.base.caches(len(texts)) or not self.base.takes(self.tokenizer):
-            return encode(texts)
-        return self.base.encode_bags(bags)
+    def _encode(self, tower: Tower, texts: Sequence[str], label: str) -> Floats:
+        """(texts, dim) embeddings; texts are tokenized once for both the tower and the base where that is possible."""
+        bags = self.tokenizer(texts)
+        if self.base is None:
+            return tower.embed(None, bags)
+        if self.base.uses_cache(len(texts)) or not self.base.accepts_bags_of(self.tokenizer):
+            return tower.embed(self.base.encode(texts, label), bags)
+        return tower.embed(self.base.encode_bags(bags), bags)
 
     def save(self, folder: Path) -> None:
-        save_arrays(folder / "towers.safetensors", _arrays_of(self.towers))
+        save_arrays(folder / "towers.safetensors", self.towers.to_arrays())
         (folder / "tokenizer.json").write_text(self.tokenizer.definition, encoding="utf-8")
-        base = None
-        if self.base is not None:
-            base = self.base.reference()
         save_json(
             folder / "encoder.json",
             {
                 "kind": self.kind,
-                "base": base,
+                "base": None if self.base is None else self.base.reference(),
                 "dim": self.dim,
                 "vocabulary": self.tokenizer.vocabulary,
                 "losses": [round(loss, 4) for loss in self.towers.losses],
@@ -91,61 +211,66 @@ class Adapted:
     def load(cls, folder: Path, base: Pretrained | None) -> Adapted:
         facts = load_json(folder / "encoder.json")
         towers = TwoTowers(int(facts["vocabulary"]), int(facts["dim"]), base=base is not None)
-        _fill(towers, load_arrays(folder / "towers.safetensors"))
+        towers.load_arrays(load_arrays(folder / "towers.safetensors"))
         towers.losses = [float(loss) for loss in facts.get("losses", [])]
         return cls(base, towers, BagTokenizer(folder / "tokenizer.json"))
 
 
 class Static(Adapted):
-    """Token bags alone: no transformer at serving, tens of thousands of texts a second."""
+    """Token bags alone: no transformer at serving time, tens of thousands of texts a second."""
 
     kind: ClassVar[str] = "static"
 
 
-def _arrays_of(towers: TwoTowers) -> dict[str, NDArray[np.generic]]:
-    """The weights, the token tables without the rows that never left zero."""
-    arrays: dict[str, NDArray[np.generic]] = {}
-    for name, tensor in towers.state_dict().items():
-        array = tensor.numpy()
-        if name.endswith(".table"):
-            rows = np.flatnonzero(array.any(axis=1)).astype(np.int32)
-            arrays[f"{name}.rows"], arrays[f"{name}.values"] = rows, array[rows]
-        else:
-            arrays[name] = array
-    return arrays
+def load_encoder(
+    folder: Path, *, base: str | Path | None = None, cache: EmbeddingCache | None = None
+) -> Encoder:
+    """Load the encoder that `Encoder.save` wrote into `folder`.
+
+    Args:
+        folder: A folder whose checksums the caller has verified.
+        base: Where the pretrained weights are, if they have moved since training.
+        cache: Holds the embeddings of the pretrained base.
+    """
+    facts = load_json(folder / "encoder.json")
+    kind = facts.get("kind")
+    if kind == Vectors.kind:
+        return Vectors.load(folder)
+    if kind == Static.kind:
+        return Static.load(folder, None)
+    if kind == Pretrained.kind:
+        return _load_base(facts, base, cache)
+    if kind == Adapted.kind:
+        return Adapted.load(folder, _load_base(facts["base"], base, cache))
+    raise ModelError("Unknown kind of encoder", got=kind, expected="adapted, pretrained, static or vectors")
 
 
-def _fill(towers: TwoTowers, arrays: dict[str, NDArray[np.generic]]) -> None:
-    state = towers.state_dict()
-    try:
-        for name, tensor in state.items():
-            if name.endswith(".table"):
-                tensor.zero_()
-                tensor[torch.from_numpy(arrays[f"{name}.rows"].astype(np.int64))] = torch.from_numpy(
-                    arrays[f"{name}.values"]
-                )
-            else:
-                tensor.copy_(torch.from_numpy(np.array(arrays[name])))
-    except (KeyError, RuntimeError, IndexError) as error:
-        raise ModelError("The towers do not fit their configuration", got=str(error)) from error
+def _load_base(facts: dict[str, str], base: str | Path | None, cache: EmbeddingCache | None) -> Pretrained:
+    encoder = Pretrained(base or facts["source"], cache, facts.get("backend", "torch"))
+    if encoder.fingerprint != facts["fingerprint"]:
+        raise ModelError(
+            "The encoder is not the one the model was trained with",
+            got=f"{encoder.source} with fingerprint {encoder.fingerprint[:16]}",
+            expected=f"{facts['source']} with fingerprint {facts['fingerprint'][:16]}",
+            fix="give the folder of the original weights as the base encoder, or train again",
+        )
+    return encoder
 
 
-def static_towers(pretrained: Pretrained, vocabulary: int, scale: float = 12.0) -> TwoTowers:
-    """Static towers that start at the transformer's own word embeddings, where it has them, unit length;
-    else at small random vectors."""
-    towers = TwoTowers(vocabulary, pretrained.dim, base=False, scale=scale)
-    table = pretrained.token_table()
-    if table is None or len(table) < vocabulary:
-        start = torch.randn(vocabulary, pretrained.dim) / pretrained.dim**0.5
-    else:
-        start = torch.from_numpy(table[:vocabulary])
-        start = start - start.mean(dim=0)
-        start = start / start.norm(dim=1, keepdim=True).clamp(min=1e-6)
-    for tower in (towers.query, towers.item):
-        _set_table(tower, start)
-    return towers
+def frozen_base(
+    encoder: Encoder, source: str | Path, cache: EmbeddingCache | None, texts: Sequence[str]
+) -> Encoder:
+    """The encoder before it learnt from clicks: the pretrained weights with the backend that the model was trained
+    with, or the user's own vectors.
 
-
-def _set_table(tower: Tower, values: torch.Tensor) -> None:
-    with torch.no_grad():
-        tower.table.copy_(values)
+    Args:
+        encoder: The encoder of a model.
+        source: The pretrained weights to use for a static encoder, which has no base.
+        cache: Holds the embeddings of the pretrained weights.
+        texts: The texts that will be encoded; used to choose a backend where the encoder has none.
+    """
+    if encoder.kind in (Vectors.kind, Pretrained.kind):
+        return encoder
+    if isinstance(encoder, Adapted) and encoder.base is not None:
+        return encoder.base
+    return Pretrained(source, cache, "auto", texts=texts)

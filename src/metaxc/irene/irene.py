@@ -24,7 +24,7 @@ from metaxc.artifacts import Stages, json_digest
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained
-from metaxc.encoders.onnx.onnx_install import versions
+from metaxc.encoders.onnx import onnx_versions
 from metaxc.generators import GeneratorTraining
 from metaxc.irene.config import IreneConfig, MetaTrainingConfig
 from metaxc.irene.training_run import TrainingRun, pretrained_encoder
@@ -121,7 +121,7 @@ class Irene:
         """SHA-256 of everything that decides what is trained: the same inputs give the same model. Computes no
         embedding and does not choose a backend."""
         encoder = (
-            [Pretrained(self.config.base).weights, *versions()]
+            [Pretrained(self.config.base).weights, *onnx_versions()]
             if self.encoder is None
             else [self.encoder.fingerprint]
         )

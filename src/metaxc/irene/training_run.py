@@ -20,7 +20,7 @@ from metaxc.emmett import Emmett
 from metaxc.emmett.scoring import scale_by_trust
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
 from metaxc.encoders.adapted import Adapted
-from metaxc.encoders.learning import Encoding, FixedEncoding, KeptEncoding, TowerEncoding
+from metaxc.encoders.learning import CachedEncoding, Encoding, FixedEncoding, TowerEncoding
 from metaxc.encoders.training.encoder_record import EncoderRecord, known_folds
 from metaxc.generators import Episode, load_generator, save_generator
 from metaxc.generators.generator_training import TrainedGenerator
@@ -78,7 +78,9 @@ class TrainingRun:
             else:
                 static = self.config.encoder == "static"
                 towers = TowerEncoding(base, self.dataset, self.config.adapter, static=static)
-                encoding = towers if self.encoder_cache is None else KeptEncoding(towers, self.encoder_cache)
+                encoding = (
+                    towers if self.encoder_cache is None else CachedEncoding(towers, self.encoder_cache)
+                )
         self.stages.seconds["encode"] = time.perf_counter() - started
         self.stages.report(f"encode ({name}): {self.stages.seconds['encode']:.1f} s")
         return encoding
@@ -113,7 +115,7 @@ class TrainingRun:
         """The folds to choose constants on. A base that has learnt from clicks knows the items it has seen: only those
         held out of its training can play novel."""
         config = self.config
-        record = None if self.encoder is not None else EncoderRecord.of(Pretrained(config.base).folder)
+        record = None if self.encoder is not None else EncoderRecord.load(Pretrained(config.base).folder)
         if record is None or not record.learnt_from_clicks or not config.folds:
             return Fold.partition(self.clicks, config.seed, config.folds)
         data = (self.observed, self.query_rows, self.clicks)

@@ -1,12 +1,16 @@
-"""A trained re-ranker: a small cross-encoder that reads an item and a candidate neighbour together.
+"""A trained re-ranker: a small cross-encoder that reads the texts of an item and of a candidate neighbour together.
 
-Two texts may be alike and their items clicked for different things. What makes a neighbour useful is whether its
-classifier ranks the item's own queries, and for observed items that is known. So pairs of observed items are the
-training set, and how high the candidate's classifier scores the item's queries is the target, standardised within
-the item's shortlist: only the order inside a shortlist matters to a re-ranker.
+Two texts may be similar although their items are clicked for different reasons. A neighbour is useful when its
+classifier ranks the item's own queries high, and for observed items that is known. So the training set is pairs of
+observed items, and the target is how high the candidate's classifier scores the item's queries, standardised within
+the item's shortlist, because only the order within a shortlist matters to a re-ranker.
 
-The transformer starts at the pretrained weights. Its embeddings and lower layers stay frozen, which halves the cost
-and keeps what a few thousand pairs cannot teach; texts are short.
+The transformer starts from the pretrained weights. Its embeddings and lower layers stay frozen, which halves the cost
+and keeps what a few thousand pairs cannot teach.
+
+sentence-transformers' `CrossEncoderTrainer` needs two more packages (datasets, accelerate) for one loss and one batch
+order, and has one learning rate, where the new head needs ten times that of the layers. So the loop is the shared
+`run_training`.
 """
 
 from __future__ import annotations
@@ -21,46 +25,47 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse import csr_array
-from tqdm import tqdm
 
 from metaxc.arrays import Floats, Rows
-from metaxc.artifacts import atomic_folder, verify_folder, write_manifest
+from metaxc.artifacts import atomic_folder, verify_folder
 from metaxc.errors import DataError, ModelError
+from metaxc.training_loop import run_training, shuffled_batches
 
 KIND = "cross-encoder"
 MAX_TOKENS = 64
-"""Of both texts together; titles are shorter, and attention costs the square."""
+"""The limit for both texts together. Titles are shorter, and the cost of attention grows with the square."""
 
 BATCH = 32
 SCORE_BATCH = 256
 LEARNING_RATE, HEAD_LEARNING_RATE = 1e-4, 1e-3
-"""The head starts from nothing and the layers do not."""
+"""The head starts from random weights, the layers from pretrained ones."""
 
 
 def neighbour_usefulness(queries: Floats, clicks: csr_array, classifiers: Floats, shortlists: Rows) -> Floats:
-    """(items, S) float32: how useful each candidate is to each item, mean 0 and spread 1 within a shortlist.
+    """(items, S) float32: how useful each candidate is to each item.
 
-    Before that it is the mean score of the candidate's classifier over the queries that clicked the item. 0 where a
-    row is padded, where the item has no clicks, and where all candidates are equally useful.
+    This is the mean score of the candidate's classifier over the queries that clicked the item, standardised to mean 0
+    and standard deviation 1 within the shortlist. It is 0 for padding, for items without clicks, and where all
+    candidates are equally useful.
 
     Args:
-        queries: (queries, dim) as the classifiers score them.
+        queries: (queries, dim) embeddings, as the classifiers score them.
         clicks: (queries, items).
         classifiers: (items, dim).
-        shortlists: (items, S) rows of candidates, the item itself excluded, −1 pads.
+        shortlists: (items, S) rows of candidates without the item itself, −1 pads.
     """
     counts = np.maximum(np.bincount(clicks.indices, minlength=clicks.shape[1]), 1)
     means = np.asarray(clicks.T @ np.asarray(queries, dtype=np.float32)) / counts[:, None]
-    there = shortlists >= 0
+    present = shortlists >= 0
     scores = np.einsum("nd,nsd->ns", means, classifiers[np.maximum(shortlists, 0)])
-    size = np.maximum(there.sum(axis=1, keepdims=True), 1)
-    scores = np.where(there, scores - np.where(there, scores, 0).sum(axis=1, keepdims=True) / size, 0)
+    size = np.maximum(present.sum(axis=1, keepdims=True), 1)
+    scores = np.where(present, scores - np.where(present, scores, 0).sum(axis=1, keepdims=True) / size, 0)
     spread = np.sqrt((scores**2).sum(axis=1, keepdims=True) / size)
     return np.where(spread > 1e-6, scores / np.maximum(spread, 1e-6), 0).astype(np.float32)
 
 
 class CrossEncoderReranker:
-    """Scores candidates by reading both texts; what `RerankSelector` takes as its function.
+    """Scores candidates by reading both texts; the function that `RerankSelector` calls.
 
     Args:
         model: A transformers sequence classifier with one output.
@@ -95,16 +100,15 @@ class CrossEncoderReranker:
 
     def save(self, folder: str | Path) -> None:
         """Write weights (safetensors), tokenizer and configuration, with their checksums."""
-        with atomic_folder(Path(folder)) as new:
+        with atomic_folder(Path(folder), KIND) as new:
             self.model.save_pretrained(new)
             self.tokenizer.save_pretrained(new)
-            write_manifest(new, KIND)
 
     @classmethod
     def load(cls, folder: str | Path) -> CrossEncoderReranker:
-        """Read what `save` wrote; every file is checked first."""
+        """Read what `save` wrote, after checking every file."""
         verify_folder(Path(folder), KIND)
-        return cls(*_pretrained(Path(folder)))
+        return cls(*_load_pretrained(Path(folder)))
 
 
 def train_cross_encoder(
@@ -118,21 +122,21 @@ def train_cross_encoder(
     seed: int = 0,
     freeze_layers: int = 4,
 ) -> CrossEncoderReranker:
-    """A cross-encoder that predicts usefulness, by least squares.
+    """Train a cross-encoder to predict usefulness, by least squares.
 
     Args:
-        texts: (items,) the observed items' texts.
-        shortlists: (items, S) candidates of each, −1 pads.
-        usefulness: (items, S) as `neighbour_usefulness` gives it.
-        base_folder: The pretrained transformer, `metaxc.encoders.Pretrained().folder` or another.
-        pairs: How many to draw, at random among all that are not padded.
-        epochs: Passes over them.
-        seed: Of the draw, the order and the head's start.
-        freeze_layers: How many of the transformer's lower layers stay as they are, beside its embeddings.
+        texts: (items,) the texts of the observed items.
+        shortlists: (items, S) candidates of each item, −1 pads.
+        usefulness: (items, S), as `neighbour_usefulness` returns it.
+        base_folder: The folder of the pretrained transformer, such as `metaxc.encoders.Pretrained().folder`.
+        pairs: The number of pairs, drawn at random.
+        epochs: Passes over the pairs.
+        seed: Decides the draw, the order and the head's initial weights.
+        freeze_layers: How many of the transformer's lower layers stay frozen, besides its embeddings.
     """
     if shortlists.shape != usefulness.shape or len(shortlists) != len(texts):
         raise DataError(
-            "Texts, shortlists and usefulness do not fit together",
+            "The shapes of texts, shortlists and usefulness do not match",
             got=f"{len(texts)} texts, {shortlists.shape} and {usefulness.shape}",
             expected="(items, candidates) twice, and a text per item",
         )
@@ -140,34 +144,25 @@ def train_cross_encoder(
     item, place = np.nonzero(shortlists >= 0)
     drawn = random.permutation(len(item))[:pairs]
     if not len(drawn):
-        raise DataError("There is no pair to learn from", got="empty shortlists", expected="candidates")
+        raise DataError("There are no pairs to train on", got="empty shortlists", expected="candidates")
     item, other = item[drawn], shortlists[item[drawn], place[drawn]]
     target = torch.from_numpy(usefulness[item, place[drawn]])
-    torch.manual_seed(seed)  # the head's start and dropout draw from the global generator
-    model, tokenizer = _pretrained(Path(base_folder))
+    torch.manual_seed(seed)  # the head's initial weights and dropout draw from the global generator
+    model, tokenizer = _load_pretrained(Path(base_folder))
     head = _freeze(model, freeze_layers)
     layers = [p for p in model.parameters() if p.requires_grad and all(p is not h for h in head)]
-    rates = [LEARNING_RATE, HEAD_LEARNING_RATE]
-    optimizer = torch.optim.AdamW(
-        [{"params": group, "lr": rate} for group, rate in zip([layers, head], rates, strict=True) if group]
-    )
-    per_epoch = -(-len(drawn) // BATCH)
-    steps = per_epoch * epochs
+    groups = ((layers, LEARNING_RATE), (head, HEAD_LEARNING_RATE))
+    optimizer = torch.optim.AdamW([{"params": group, "lr": rate} for group, rate in groups if group])
+    batches = shuffled_batches(len(drawn), BATCH, random, keep_last=True)
+
+    def compute_loss(step: int) -> torch.Tensor:
+        rows = next(batches)
+        batch = [(texts[i], texts[o]) for i, o in zip(item[rows], other[rows], strict=True)]
+        return torch.nn.functional.mse_loss(_forward(model, tokenizer, batch), target[rows])
+
     model.train()
-    with tqdm(total=steps, desc="train the cross-encoder", unit="step", disable=None, leave=False) as bar:
-        for step in range(steps):
-            if step % per_epoch == 0:
-                order = random.permutation(len(drawn))
-            rows = order[(step % per_epoch) * BATCH :][:BATCH]
-            batch = [(texts[i], texts[o]) for i, o in zip(item[rows], other[rows], strict=True)]
-            loss = torch.nn.functional.mse_loss(_forward(model, tokenizer, batch), target[rows])
-            for group in optimizer.param_groups:
-                group.setdefault("start", group["lr"])
-                group["lr"] = group["start"] * (1 - step / steps)
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            bar.update()
+    steps = -(-len(drawn) // BATCH) * epochs
+    run_training(compute_loss, [optimizer], steps, label="train the cross-encoder")
     return CrossEncoderReranker(model, tokenizer)
 
 
@@ -185,7 +180,7 @@ def _forward(model: Any, tokenizer: Any, pairs: list[tuple[str, str]]) -> torch.
 
 
 def _freeze(model: Any, layers: int) -> list[torch.nn.Parameter]:
-    """Freeze all but the upper layers; return the parameters of the head."""
+    """Freeze the embeddings and lower layers; return the parameters of the head."""
     frozen = [f".layer.{number}." for number in range(layers)]
     head = []
     for name, parameter in model.named_parameters():
@@ -196,16 +191,18 @@ def _freeze(model: Any, layers: int) -> list[torch.nn.Parameter]:
     return head
 
 
-def _pretrained(folder: Path) -> tuple[Any, Any]:
+def _load_pretrained(folder: Path) -> tuple[Any, Any]:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
     from transformers.utils import logging
 
     if not (folder / "config.json").is_file():
-        raise ModelError("Not a transformer's folder", got=folder, expected="a folder with a config.json")
+        raise ModelError(
+            "Not the folder of a transformer", got=folder, expected="a folder with a config.json"
+        )
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     before = logging.get_verbosity()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # a head that starts new is meant so
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # the head is new on purpose
     try:
         model = AutoModelForSequenceClassification.from_pretrained(
             folder, num_labels=1, local_files_only=True, trust_remote_code=False

@@ -2,7 +2,8 @@
 
 import pytest
 
-from metaxc.encoders.training.recipes import EncoderTraining, train_encoder
+from metaxc.encoders.training import EncoderTraining
+from metaxc.encoders.training.recipes import train_encoder
 
 QUICK = {"steps": 8, "batch": 16, "learning_rate": 1e-3, "holdout": 0.5}
 

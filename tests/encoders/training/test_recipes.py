@@ -1,4 +1,4 @@
-"""Whole recipes on a tiny transformer: what they write, what they hold out, and that a kill costs nothing."""
+"""Whole recipes on a tiny transformer: what they write, what they hold out, and that a killed run resumes exactly."""
 
 import json
 import os
@@ -16,8 +16,9 @@ from metaxc.artifacts import load_arrays
 from metaxc.data import write_folder
 from metaxc.data.clicks import training_clicks
 from metaxc.encoders import Pretrained
+from metaxc.encoders.training import EncoderTraining, RecipeOptions
 from metaxc.encoders.training.encoder_record import EncoderRecord, known_folds
-from metaxc.encoders.training.recipes import EncoderTraining, train_encoder
+from metaxc.encoders.training.recipes import train_encoder
 from metaxc.errors import ModelError
 from metaxc.irene import Irene, IreneConfig
 
@@ -30,7 +31,7 @@ def dataset(shop):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "more"),
+    ("recipe", "options"),
     [
         ("dpr", {}),
         ("dpr", {"bm25": True}),
@@ -40,8 +41,10 @@ def dataset(shop):
         ("maclr", {"finetune": True}),
     ],
 )
-def test_every_recipe_writes_a_folder_that_sentence_transformers_loads(recipe, more, dataset, tiny, tmp_path):
-    config = EncoderTraining(recipe=recipe, **QUICK, **more)
+def test_every_recipe_writes_a_folder_that_sentence_transformers_loads(
+    recipe, options, dataset, tiny, tmp_path
+):
+    config = EncoderTraining(recipe=recipe, options=RecipeOptions(**options), **QUICK)
     record = train_encoder(dataset, config, tmp_path / "encoder", base=tiny)
     model = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
     texts = ["small cat", "wild goose", "sweet pear"]
@@ -50,19 +53,19 @@ def test_every_recipe_writes_a_folder_that_sentence_transformers_loads(recipe, m
     np.testing.assert_allclose(encoder.encode_items(texts), expected, atol=1e-5)
     assert not np.allclose(expected, Pretrained(tiny).encode_items(texts), atol=1e-3)
     assert encoder.fingerprint != Pretrained(tiny).fingerprint
-    assert EncoderRecord.of(tmp_path / "encoder") == record
-    assert record.learnt_from_clicks == (recipe != "maclr" or "finetune" in more)
+    assert EncoderRecord.load(tmp_path / "encoder") == record
+    assert record.learnt_from_clicks == (recipe != "maclr" or "finetune" in options)
     assert len(record.losses) == 8
 
 
-def test_what_is_held_out_is_not_learnt_from_and_novel_items_never(dataset, tiny, tmp_path, monkeypatch):
+def test_held_out_and_novel_items_are_not_trained_on(dataset, tiny, tmp_path, monkeypatch):
     import metaxc.encoders.training.recipes as recipes
 
     seen = {}
 
-    def spy(sides, clicks, batches, config, **kwargs):
+    def spy(encoder, clicks, batches, config, **kwargs):
         seen["clicks"] = clicks
-        return recipes.Trained([1.0])
+        return recipes.TrainingHistory([1.0])
 
     monkeypatch.setattr(recipes, "train", spy)
     record = train_encoder(dataset, EncoderTraining(**QUICK), tmp_path / "e", base=tiny)
@@ -80,7 +83,7 @@ def test_what_is_held_out_is_not_learnt_from_and_novel_items_never(dataset, tiny
     np.testing.assert_array_equal(seen["clicks"].toarray(), expected[expected.any(axis=1)])
 
 
-def test_held_out_items_are_what_constants_are_chosen_on(dataset, tiny, tmp_path, monkeypatch):
+def test_constants_are_chosen_on_the_held_out_items(dataset, tiny, tmp_path, monkeypatch):
     lines = []
     record = train_encoder(dataset, EncoderTraining(**QUICK), tmp_path / "e", base=tiny)
     training = training_clicks(dataset)
@@ -99,7 +102,7 @@ def test_held_out_items_are_what_constants_are_chosen_on(dataset, tiny, tmp_path
     assert set(model.about["pseudo_novel"]) == {"zero_shot", "generalized"}
 
 
-def test_without_held_out_items_the_constants_are_the_defaults_and_it_says_so(dataset, tiny, tmp_path):
+def test_without_held_out_items_the_constants_are_the_defaults(dataset, tiny, tmp_path):
     lines = []
     train_encoder(dataset, EncoderTraining(**{**QUICK, "holdout": 0}), tmp_path / "e", base=tiny)
     model = Irene(IreneConfig(encoder="pretrained", base=str(tmp_path / "e"))).fit(
@@ -109,7 +112,7 @@ def test_without_held_out_items_the_constants_are_the_defaults_and_it_says_so(da
     assert "skipped" in model.about["pseudo_novel"]
 
 
-def test_an_encoder_from_texts_alone_knows_no_items_and_folds_are_drawn(dataset, tiny, tmp_path):
+def test_an_encoder_trained_on_texts_alone_leaves_all_items_for_folds(dataset, tiny, tmp_path):
     lines = []
     train_encoder(dataset, EncoderTraining(recipe="maclr", **QUICK), tmp_path / "e", base=tiny)
     Irene(IreneConfig(encoder="pretrained", base=str(tmp_path / "e"))).fit(dataset, report=lines.append)
@@ -119,7 +122,16 @@ def test_an_encoder_from_texts_alone_knows_no_items_and_folds_are_drawn(dataset,
 def test_a_damaged_record_is_an_error(dataset, tiny, tmp_path):
     (tmp_path / "metaxc.json").write_text(json.dumps({"recipe": 3}))
     with pytest.raises(ModelError, match="record of a trained encoder"):
-        EncoderRecord.of(tmp_path)
+        EncoderRecord.load(tmp_path)
+
+
+def test_the_older_name_of_the_validation_scores_is_read(dataset, tiny, tmp_path):
+    record = train_encoder(dataset, EncoderTraining(**QUICK), tmp_path / "e", base=tiny)
+    assert [step for step, _ in record.validation] == [2, 4, 6, 8]
+    facts = json.loads((tmp_path / "e" / "metaxc.json").read_text())
+    facts["judged"] = facts.pop("validation")
+    (tmp_path / "e" / "metaxc.json").write_text(json.dumps(facts))
+    assert EncoderRecord.load(tmp_path / "e") == record
 
 
 def command(data, out, tiny, *more):
@@ -142,15 +154,15 @@ def command(data, out, tiny, *more):
 
 SCRIPT = """
 import time
-from metaxc.encoders.training import trainer
-trainer.TrainingConfig.model_fields["checkpoint_seconds"].default = 0.0
-trainer.TrainingConfig.model_rebuild(force=True)
+from metaxc.encoders.training import TrainingConfig
+TrainingConfig.model_fields["checkpoint_seconds"].default = 0.0
+TrainingConfig.model_rebuild(force=True)
 from metaxc.cli.main import run
 run()
 """
 
 
-def test_killed_by_the_system_and_started_again_the_weights_are_the_same(dataset, tiny, tmp_path):
+def test_a_killed_run_that_is_started_again_ends_with_the_same_weights(dataset, tiny, tmp_path):
     write_folder(dataset, tmp_path / "data")
     for out in ("straight", "killed"):
         call = command(tmp_path / "data", tmp_path / out, tiny, "--recipe", "ance")
@@ -171,7 +183,7 @@ def test_killed_by_the_system_and_started_again_the_weights_are_the_same(dataset
     assert not (tmp_path / "killed.checkpoint").exists()
 
 
-def test_two_processes_learn_what_one_does(dataset, tiny, tmp_path):
+def test_two_processes_learn_the_same_as_one(dataset, tiny, tmp_path):
     write_folder(dataset, tmp_path / "data")
     weights = {}
     for processes in (1, 2):
@@ -187,6 +199,6 @@ def test_two_processes_learn_what_one_does(dataset, tiny, tmp_path):
     name = "encoder.layer.1.output.dense.weight"
     assert np.abs(weights[1][name] - start[name]).max() > 1e-3
     for name, array in weights[1].items():
-        if "pooler" not in name:  # not used by the model, and so left alone
+        if "pooler" not in name:  # the model does not use it, so it is not trained
             np.testing.assert_allclose(weights[2][name], array, atol=2e-4, err_msg=name)
     assert torch.distributed.is_available()

@@ -1,12 +1,10 @@
-"""Which queries share a batch: at random (DPR, ANCE), or near ones together (NGAME).
+"""Which queries share a batch: random ones (DPR, ANCE), or near ones (NGAME).
 
-Every draw is a function of the seed, the step and the state, so that a resumed run draws what the killed one would
-have drawn.
+Every draw is a function of the seed, the step and the state, so that a resumed run draws the same batches as one that
+was never killed.
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import numpy as np
 
@@ -14,29 +12,31 @@ from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import Arrays
 
 
-class Batches(Protocol):
-    """The queries of each step."""
+class Batches:
+    """The queries of each step. The base class has no state and ignores the embeddings."""
 
     def draw(self, step: int) -> Rows:
         """(batch,) query rows; called once per step, in order."""
+        raise NotImplementedError
 
-    def notice(self, rows: Rows, queries: Floats) -> None:
-        """What the step made of its queries, (batch, dim) embeddings."""
+    def update(self, rows: Rows, queries: Floats) -> None:
+        """Receive the (batch, dim) embeddings that the step computed for its queries."""
 
     def state(self) -> Arrays:
-        """What a checkpoint has to keep."""
+        """The state for a checkpoint."""
+        return {}
 
     def restore(self, arrays: Arrays) -> None:
-        """Take up a state."""
+        """Set the state to the result of `state`."""
 
 
-class RandomBatches:
-    """All queries in random order, anew each epoch.
+class RandomBatches(Batches):
+    """All queries in random order, a new order for each epoch.
 
     Args:
-        queries: How many queries there are.
-        batch: How many share a step.
-        seed: Of the order.
+        queries: The number of queries.
+        batch: The number of queries per step.
+        seed: Decides the order.
     """
 
     def __init__(self, queries: int, batch: int, seed: int = 0):
@@ -51,30 +51,21 @@ class RandomBatches:
             self._order = np.random.default_rng([self.seed, epoch]).permutation(self.queries)
         return self._order[place * self.batch : (place + 1) * self.batch]
 
-    def notice(self, rows: Rows, queries: Floats) -> None:
-        """Random order needs no embeddings."""
 
-    def state(self) -> Arrays:
-        return {}
+class ClusteredBatches(Batches):
+    """Batches of near queries, so that the items of a batch are hard negatives for one another.
 
-    def restore(self, arrays: Arrays) -> None:
-        """A function of the step alone has nothing to take up."""
-
-
-class ClusteredBatches:
-    """Near queries together, so that the items of a batch are hard negatives for one another.
-
-    Clusters are made from the newest embedding known of each query: the ones given at the start, then those that
-    the steps leave behind, which cost nothing. They are made anew every `refresh` steps from the queries not yet
-    seen in this epoch, and grow as training goes on: from single queries, a random batch, to `cluster`.
+    Queries are clustered by their latest embeddings: those given at the start, then those that the training steps
+    compute anyway. They are clustered again every `refresh` steps, without the queries already seen in this epoch, and
+    clusters grow during training: from single queries, which is a random batch, to `cluster`.
 
     Args:
-        embeddings: (queries, dim) to start from.
-        batch: How many queries share a step.
-        steps: Of the whole training.
-        cluster: Size of the clusters at the end.
+        embeddings: (queries, dim) at the start of training.
+        batch: The number of queries per step.
+        steps: The total number of training steps.
+        cluster: The size of the clusters at the end of training.
         refresh: Steps between two clusterings.
-        seed: Of clusters and order.
+        seed: Decides clusters and order.
     """
 
     def __init__(
@@ -93,7 +84,7 @@ class ClusteredBatches:
         self.left = np.empty(0, np.int64)
 
     def size(self, step: int) -> int:
-        """Size of a cluster at a step: doubles in even stretches."""
+        """The size of a cluster at a step; it doubles at regular intervals."""
         doublings = int(np.log2(max(self.cluster, 1))) + 1
         return int(2 ** min(doublings - 1, step * doublings // max(self.steps, 1)))
 
@@ -107,7 +98,7 @@ class ClusteredBatches:
         rows, self.left = self.left[: self.batch], self.left[self.batch :]
         return rows
 
-    def notice(self, rows: Rows, queries: Floats) -> None:
+    def update(self, rows: Rows, queries: Floats) -> None:
         self.embeddings[rows] = queries
 
     def state(self) -> Arrays:
@@ -118,25 +109,25 @@ class ClusteredBatches:
 
 
 def clustered_order(embeddings: Floats, size: int, random: np.random.Generator) -> Rows:
-    """(n,) a permutation in which near neighbours stand together in groups of about `size`, the groups in
-    random order, a fresh draw each call."""
+    """(n,) row numbers in which near neighbours are together in clusters of about `size`, the clusters in random
+    order; each call draws a new order."""
     if size <= 1:
         return random.permutation(len(embeddings))
-    groups = near_groups(embeddings, size, random)
-    return np.concatenate([groups[i] for i in random.permutation(len(groups))])
+    clusters = build_clusters(embeddings, size, random)
+    return np.concatenate([clusters[i] for i in random.permutation(len(clusters))])
 
 
-def near_groups(embeddings: Floats, size: int, random: np.random.Generator) -> list[Rows]:
-    """All rows in groups of near neighbours, at most `size` each: halved by random directions until they are small."""
-    groups = [np.arange(len(embeddings))]
-    while max(len(group) for group in groups) > size:
+def build_clusters(embeddings: Floats, size: int, random: np.random.Generator) -> list[Rows]:
+    """All rows in clusters of near neighbours of at most `size`: halved along random directions until small enough."""
+    clusters = [np.arange(len(embeddings))]
+    while max(len(cluster) for cluster in clusters) > size:
         halves: list[Rows] = []
-        for group in groups:
-            if len(group) <= size:
-                halves.append(group)
+        for cluster in clusters:
+            if len(cluster) <= size:
+                halves.append(cluster)
                 continue
-            first, second = embeddings[random.choice(group, 2, replace=False)]
-            order = group[np.argsort(embeddings[group] @ (first - second), kind="stable")]
+            first, second = embeddings[random.choice(cluster, 2, replace=False)]
+            order = cluster[np.argsort(embeddings[cluster] @ (first - second), kind="stable")]
             halves += [order[: len(order) // 2], order[len(order) // 2 :]]
-        groups = halves
-    return groups
+        clusters = halves
+    return clusters

@@ -1,7 +1,10 @@
-"""What a trained encoder says of itself: `metaxc.json` in its folder.
+"""What encoder training writes to disk: checkpoints of a run, and the record in the trained encoder's folder.
 
-It names the items and queries that were held out of training. They are what makes honest constants possible later: an
-encoder knows the items whose clicks it has seen, so only those it has not seen can play novel (`known_folds`).
+Everything random in a run is a function of its seed and the step, so the checkpoint of a killed run is enough to end
+with the same weights to the last bit on the same machine.
+
+The record, `metaxc.json`, names the items and queries that were held out of training. An encoder knows the items
+whose clicks it was trained on, so only the held-out ones can serve as pseudo-novel items later (`known_folds`).
 """
 
 from __future__ import annotations
@@ -10,16 +13,121 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import torch
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from scipy.sparse import csr_array
+from torch import Tensor, nn
 
 from metaxc.arrays import Rows
-from metaxc.artifacts import load_json, save_json
+from metaxc.artifacts import (
+    Arrays,
+    atomic_folder,
+    load_arrays,
+    load_json,
+    save_arrays,
+    save_json,
+    verify_folder,
+)
 from metaxc.data import Dataset
 from metaxc.data.folds import Fold
-from metaxc.errors import ModelError
+from metaxc.errors import MetaxcError, ModelError
 
-FILE = "metaxc.json"
+CHECKPOINT_KIND = "training checkpoint"
+RECORD_FILE = "metaxc.json"
+
+
+class Checkpoint:
+    """The latest state of one training run: weights, optimizers, batches, negatives and progress, without pickle.
+
+    Args:
+        folder: The checkpoint's folder, replaced atomically each time.
+        key: Identifies everything that decides the run; the checkpoint of another run is ignored.
+    """
+
+    def __init__(self, folder: Path, key: str):
+        self.folder, self.key = folder, key
+
+    def write(
+        self,
+        module: nn.Module,
+        optimizers: list[torch.optim.Optimizer],
+        parts: dict[str, Arrays],
+        best: Arrays,
+        progress: dict[str, Any],
+    ) -> None:
+        """Replace the checkpoint.
+
+        Args:
+            module: Everything that is learnt.
+            optimizers: Saved with their moments.
+            parts: The states of the batches and the negatives.
+            best: The weights of the best validation score so far; empty without validation.
+            progress: JSON: step, losses, validation scores.
+        """
+        with atomic_folder(self.folder, CHECKPOINT_KIND) as new:
+            save_arrays(new / "weights.safetensors", copy_weights(module))
+            save_arrays(new / "optimizers.safetensors", _optimizer_arrays(optimizers))
+            flat = {
+                f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()
+            }
+            save_arrays(new / "parts.safetensors", flat)
+            save_arrays(new / "best.safetensors", best)
+            save_json(new / "progress.json", {"key": self.key, **progress})
+
+    def read(
+        self, module: nn.Module, optimizers: list[torch.optim.Optimizer]
+    ) -> tuple[dict[str, Any], dict[str, Arrays], Arrays] | None:
+        """Load module and optimizers, and return progress, parts and best weights; None where there is no intact
+        checkpoint of this run."""
+        try:
+            verify_folder(self.folder, CHECKPOINT_KIND)
+            progress: dict[str, Any] = load_json(self.folder / "progress.json")
+        except MetaxcError:
+            return None
+        if progress.pop("key") != self.key:
+            return None
+        load_weights(module, load_arrays(self.folder / "weights.safetensors"))
+        _load_optimizers(optimizers, load_arrays(self.folder / "optimizers.safetensors"))
+        parts: dict[str, Arrays] = {}
+        for name, array in load_arrays(self.folder / "parts.safetensors").items():
+            part, _, rest = name.partition("/")
+            parts.setdefault(part, {})[rest] = array
+        return progress, parts, load_arrays(self.folder / "best.safetensors")
+
+
+def copy_weights(module: nn.Module) -> Arrays:
+    """Copies of all weights, by name."""
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in module.state_dict().items()}
+
+
+def load_weights(module: nn.Module, weights: Arrays) -> None:
+    """Set a module's weights to the result of `copy_weights`."""
+    module.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in weights.items()})
+
+
+def _optimizer_arrays(optimizers: list[torch.optim.Optimizer]) -> Arrays:
+    """The state of all optimizers, by optimizer, parameter and name."""
+    arrays: Arrays = {}
+    for number, optimizer in enumerate(optimizers):
+        for parameter, state in optimizer.state_dict()["state"].items():
+            for name, value in state.items():
+                array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+                arrays[f"{number}/{parameter}/{name}"] = array
+    return arrays
+
+
+def _load_optimizers(optimizers: list[torch.optim.Optimizer], arrays: Arrays) -> None:
+    for number, optimizer in enumerate(optimizers):
+        # SparseAdam counts its steps in an int, the other optimizers in a tensor.
+        counts_in_int = isinstance(optimizer, torch.optim.SparseAdam)
+        state: dict[int, dict[str, Any]] = {}
+        for key, array in arrays.items():
+            owner, parameter, name = key.split("/")
+            if int(owner) == number:
+                is_count = counts_in_int and name == "step"
+                value = int(array) if is_count else torch.from_numpy(np.array(array))
+                state.setdefault(int(parameter), {})[name] = value
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
 class EncoderRecord(BaseModel):
@@ -27,32 +135,33 @@ class EncoderRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    recipe: dict[str, Any] = Field(description="the settings of `metaxc.encoders.training.recipes`")
-    base: str = Field(description="SHA-256 of the weights it started from")
+    recipe: dict[str, Any] = Field(description="the settings, `metaxc.encoders.training.EncoderTraining`")
+    base: str = Field(description="SHA-256 of the weights that training started from")
     data: str = Field(description="fingerprint of the data set")
-    learnt_from_clicks: bool = Field(description="whether it knows the items it was trained on")
-    held_items: list[str] = Field(description="ids of observed items whose clicks it has not seen")
-    held_queries: list[str] = Field(description="ids of training queries it has not seen")
-    losses: list[float] = Field(description="mean loss over stretches of the steps")
-    judged: list[tuple[int, float]] = Field(
-        description="step and zero-shot R@10 on the held-out items, percent"
+    learnt_from_clicks: bool = Field(description="whether the encoder knows the items it was trained on")
+    held_items: list[str] = Field(description="ids of the observed items that were held out of training")
+    held_queries: list[str] = Field(description="ids of the training queries that were held out")
+    losses: list[float] = Field(description="the loss, averaged over spans of steps")
+    validation: list[tuple[int, float]] = Field(
+        description="step and zero-shot R@10 on the held-out items, percent",
+        validation_alias=AliasChoices("validation", "judged"),  # older files have the second
     )
 
     def write(self, folder: Path) -> None:
-        """Into the encoder's folder."""
-        save_json(folder / FILE, self.model_dump())
+        """Write the record into the encoder's folder."""
+        save_json(folder / RECORD_FILE, self.model_dump())
 
     @staticmethod
-    def of(folder: Path) -> EncoderRecord | None:
-        """The record in a folder; None where metaxc did not train it."""
-        if not (folder / FILE).is_file():
+    def load(folder: Path) -> EncoderRecord | None:
+        """Read the record in a folder; None where metaxc did not train the encoder."""
+        if not (folder / RECORD_FILE).is_file():
             return None
         try:
-            return EncoderRecord.model_validate(load_json(folder / FILE))
+            return EncoderRecord.model_validate(load_json(folder / RECORD_FILE))
         except ValidationError as error:
             raise ModelError(
                 "The record of a trained encoder cannot be read",
-                got=f"{folder / FILE}: {error.errors()[0]['msg']}",
+                got=f"{folder / RECORD_FILE}: {error.errors()[0]['msg']}",
                 fix="train the encoder again",
             ) from error
 
@@ -60,16 +169,16 @@ class EncoderRecord(BaseModel):
 def known_folds(
     record: EncoderRecord, dataset: Dataset, training: tuple[Rows, Rows, csr_array], count: int, seed: int = 0
 ) -> list[Fold]:
-    """Folds of the items that the encoder has not learnt from: `count` of them that share no item, one where there are
-    too few for that, none where even one has too few of them in this data set.
+    """Folds whose pseudo-novel items the encoder was not trained on: `count` folds that share no item; one where there
+    are too few items for that; none where there are too few even for one.
 
     Args:
-        record: Of an encoder that has learnt from clicks.
-        dataset: With its novel items marked.
+        record: The record of an encoder that learnt from clicks.
+        dataset: A data set with its novel items marked.
         training: Rows of the observed items and of the training queries, and their clicks, as
-            `metaxc.data.clicks.training_clicks` gives them.
-        count: How many.
-        seed: Of the items' order.
+            `metaxc.data.clicks.training_clicks` returns them.
+        count: The number of folds.
+        seed: Decides the order of the items.
     """
     observed, query_rows, clicks = training
     items, queries = set(record.held_items), set(record.held_queries)

@@ -1,111 +1,166 @@
-"""The four recipes of the paper's encoders, each a choice of parts for the one trainer.
+"""The four recipes that the paper's encoders were trained with, each a choice of batches and negatives for the trainer.
 
-- **dpr**: Karpukhin et al., *Dense Passage Retrieval for Open-Domain Question Answering* (EMNLP 2020). Random batches,
-  the other items of the batch are the negatives; `bm25` adds the best item by BM25 that a query did not click. The
-  cheapest: a step costs its texts. BM25's lists cost seconds once, its negatives half as much again per step.
-- **ance**: Xiong et al., *Approximate Nearest Neighbor Negative Contrastive Learning* (ICLR 2021). Adds the items that
-  the encoder itself ranks highest though they were not clicked, from an index of all items refreshed while training.
-  Costs half as much again per step, and an encoding of all items per refresh.
+- **dpr**: Karpukhin et al., *Dense Passage Retrieval for Open-Domain Question Answering* (EMNLP 2020). Random
+  batches, in-batch negatives; `bm25` adds the item that BM25 ranks highest among those that a query did not click.
+  The cheapest: a step costs the encoding of its texts. BM25 takes seconds once, its negatives half as much again per
+  step.
+- **ance**: Xiong et al., *Approximate Nearest Neighbor Negative Contrastive Learning* (ICLR 2021). Adds the items
+  that the encoder itself ranks highest although they were not clicked, from an index of all items that is refreshed
+  while training. Costs half as much again per step, and an encoding of all items per refresh.
 - **ngame**: Dahiya et al., *NGAME: Negative Mining-aware Mini-batching for Extreme Classification* (WSDM 2023). Near
   queries share a batch, so that its items are hard negatives for one another; clusters are refreshed and grow. A step
-  costs what DPR's does; the clusters are made from embeddings that the steps leave behind.
+  costs the same as DPR's; the clusters use embeddings that the steps compute anyway.
 - **maclr**: Xiong et al., *Extreme Zero-Shot Learning for Extreme Text Classification* (NAACL 2022). Pre-training on
-  pairs made from texts alone (`texts_alone`), needing no clicks; `finetune` spends the second half on clicks.
+  pairs from texts alone (`text_pairs`), without clicks; `finetune` spends the second half of the steps on clicks.
 
-In all of them pairs that were clicked are never negatives, popular items are excused, the softmax runs in both
-directions, and some observed items are held out: the encoder is judged by how well it finds them, the best weights
-stay, and what is built on it chooses its constants on them.
+All of them share the loss (clicked pairs are never negatives, logQ correction, softmax in both directions) and hold
+some observed items out: the validation score is how well the encoder finds them, the best weights are kept, and
+whatever is built on the encoder chooses its constants on them.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_array
+from torch import Tensor, nn
+from torch.nn import functional
 
 from metaxc.arrays import Rows
 from metaxc.artifacts import atomic_folder, json_digest
 from metaxc.data import Dataset
 from metaxc.data.clicks import training_clicks
 from metaxc.data.folds import Fold
-from metaxc.encoders.cache import EmbeddingCache
-from metaxc.encoders.pretrained import DEFAULT, Pretrained
-from metaxc.encoders.tokens import BagTokenizer
+from metaxc.encoders import DEFAULT
+from metaxc.encoders.encoder import EmbeddingCache
+from metaxc.encoders.pretrained import Pretrained
+from metaxc.encoders.tokens import BagTokenizer, batches_by_length, pad_batch
+from metaxc.encoders.training import EncoderTraining
 from metaxc.encoders.training.batches import Batches, ClusteredBatches, RandomBatches
-from metaxc.encoders.training.checkpoint import Checkpoint
-from metaxc.encoders.training.encoder_record import EncoderRecord
-from metaxc.encoders.training.negatives import IndexNegatives, ListedNegatives, Negatives, best_by_bm25
-from metaxc.encoders.training.sides import Sides, TransformerSides
-from metaxc.encoders.training.texts_alone import pairs_from_texts
-from metaxc.encoders.training.trainer import Judge, Trained, TrainingConfig, embed_all, train
+from metaxc.encoders.training.encoder_record import Checkpoint, EncoderRecord
+from metaxc.encoders.training.negatives import IndexNegatives, ListedNegatives, Negatives, find_by_bm25
+from metaxc.encoders.training.text_pairs import build_text_pairs
+from metaxc.encoders.training.trainer import DualEncoder, Side, TrainingHistory, Validate, embed_all, train
+from metaxc.errors import ModelError
 from metaxc.index.topk import top_k
 from metaxc.metrics import hits, recall, relevant_counts
 
-MOST_JUDGES, MOST_JUDGED = 400, 1_000
-"""Held-out queries and items that judge while training: a few seconds of encoding on a CPU."""
+MAX_VALIDATION_QUERIES, MAX_VALIDATION_ITEMS = 400, 1_000
+"""Held-out queries and items of one validation: a few seconds of encoding on a CPU."""
 
 CURVE_POINTS = 50
+WEIGHT_DECAY = 0.01
+
+CPU_TOKENS, GPU_TOKENS = 1_024, 32_768
+"""Tokens of one pass: on a CPU what its caches hold, because larger passes are slower; a GPU needs many at once."""
 
 
-class EncoderTraining(BaseModel):
-    """How `metaxc encoder train` trains. The defaults are for minutes of a CPU; on a GPU raise steps and batch."""
+class TransformerDualEncoder(nn.Module):
+    """A sentence-transformers model that is fine-tuned, the same for queries and items (Siamese).
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Args:
+        model: A `SentenceTransformer` whose first module is a transformer.
+        tokenizer: The model's own tokenizer, with special tokens, which cuts texts to the length to train with.
+        queries: The texts of the queries.
+        items: The texts of the items.
+        scale: Multiplies the cosine similarities to give logits; the start value.
+        chunk_tokens: Tokens of one pass with gradients; the device's default when None.
+        low_precision: Whether matrix products are computed in bfloat16; weights stay float32.
+    """
 
-    recipe: Literal["dpr", "ance", "ngame", "maclr"] = Field("dpr", description="see the recipes")
-    steps: int = Field(300, ge=1, description="of training")
-    batch: int = Field(128, ge=2, description="pairs per step; every other item of the batch is a negative")
-    learning_rate: float = Field(
-        1e-4, gt=0, description="Adam's: rises in a tenth of the steps, then falls to 0"
-    )
-    scale: float = Field(20.0, gt=0, description="of the logits at the start; learnt")
-    max_tokens: int = Field(64, ge=4, description="of a text; the trained encoder cuts texts there too")
-    negatives: int = Field(1, ge=0, description="hard negatives per query, of ance and of dpr with bm25")
-    bm25: bool = Field(False, description="dpr: hard negatives by BM25")
-    refreshes: int = Field(4, ge=1, description="of ance's index or ngame's clusters")
-    cluster: int = Field(32, ge=1, description="ngame: near queries that share a batch, at the end")
-    finetune: bool = Field(False, description="maclr: the second half of the steps on clicks, as dpr")
-    holdout: float = Field(
-        0.1, ge=0, lt=1, description="share of observed items and queries held out to judge by"
-    )
-    seed: int = Field(0, ge=0, description="of everything random")
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: BagTokenizer,
+        queries: Sequence[str],
+        items: Sequence[str],
+        *,
+        scale: float = 20.0,
+        chunk_tokens: int | None = None,
+        low_precision: bool = False,
+    ):
+        super().__init__()
+        if type(model[0]).__name__ != "Transformer":
+            raise ModelError(
+                "Only transformers can be trained",
+                got=type(model[0]).__name__,
+                expected="a sentence-transformers folder whose first module is a Transformer",
+            )
+        self.model = model
+        self._log_scale = nn.Parameter(torch.tensor(float(scale)).log())
+        self.chunk_tokens, self.low_precision = chunk_tokens, low_precision
+        self.bags = {"query": tokenizer(queries), "item": tokenizer(items)}
+        self.padding = int(getattr(model.tokenizer, "pad_token_id", 0) or 0)
 
-    def training(self, steps: int) -> TrainingConfig:
-        """For the trainer."""
-        return TrainingConfig(
-            steps=steps, learning_rate=self.learning_rate, warmup=0.1, judge_every=max(1, -(-steps // 4))
-        )
+    @property
+    def module(self) -> nn.Module:
+        return self
+
+    @property
+    def log_scale(self) -> nn.Parameter:
+        return self._log_scale
+
+    def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+        weights = list(self.model.parameters())
+        matrices = [p for p in weights if p.ndim > 1]
+        vectors = [p for p in weights if p.ndim <= 1]
+        return [
+            torch.optim.AdamW(matrices, lr=learning_rate, weight_decay=WEIGHT_DECAY),
+            torch.optim.Adam(vectors, lr=learning_rate),
+            torch.optim.Adam([self._log_scale], lr=learning_rate),
+        ]
+
+    def chunks(self, side: Side, rows: Rows) -> list[Rows]:
+        default = CPU_TOKENS if self._log_scale.device.type == "cpu" else GPU_TOKENS
+        return list(batches_by_length(self._lengths(side, rows), self.chunk_tokens or default))
+
+    def cost(self, side: Side, rows: Rows) -> int:
+        return int(self._lengths(side, rows).sum())
+
+    def embed(self, side: Side, rows: Rows) -> Tensor:
+        device = self._log_scale.device
+        ids, mask = pad_batch(self.bags[side], rows)
+        ids[mask == 0] = self.padding
+        features = {
+            "input_ids": torch.from_numpy(ids).to(device),
+            "attention_mask": torch.from_numpy(mask).to(device),
+        }
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.low_precision):
+            found = self.model(features)["sentence_embedding"]
+        unit: Tensor = functional.normalize(found.float(), dim=1)
+        return unit
+
+    def _lengths(self, side: Side, rows: Rows) -> Rows:
+        starts = self.bags[side].starts
+        return starts[rows + 1] - starts[rows]
 
 
 @dataclass(frozen=True)
-class _Material:
-    """What one run learns from and is judged by.
+class _TrainingData:
+    """What one run is trained and validated on.
 
     Args:
-        queries: Texts to learn from, and behind them those of the judges.
-        items: Likewise.
-        clicks: Of the queries and items to learn from,
-        judging: of the judges.
-        dataset: Where they come from,
-        query_rows: and the rows of those to learn from
-        item_rows: in it.
-        held_items: Ids of all that was held out.
-        held_queries: Likewise.
+        queries: The texts of the training queries, followed by those of the validation queries.
+        items: The texts of the training items, followed by those of the validation items.
+        clicks: (training queries, training items).
+        validation_clicks: (validation queries, validation items).
+        query_rows: The rows of the training queries in the data set.
+        item_rows: The rows of the training items in the data set.
+        held_items: The ids of all items that are held out.
+        held_queries: The ids of all queries that are held out.
     """
 
     queries: list[str]
     items: list[str]
     clicks: csr_array
-    judging: csr_array
-    dataset: Dataset
+    validation_clicks: csr_array
     query_rows: Rows
     item_rows: Rows
     held_items: list[str]
@@ -123,38 +178,37 @@ def train_encoder(
 ) -> EncoderRecord:
     """Train a transformer on a data set's observed clicks and write it as a sentence-transformers folder.
 
-    Killed and called again it goes on from its last checkpoint (`OUT.checkpoint`), and ends with the same weights.
+    A run that was killed resumes from its last checkpoint (`OUT.checkpoint`) when it is called again, and ends with the
+    same weights.
 
     Args:
-        dataset: With its novel items marked; nothing of their clicks is looked at.
-        config: How.
+        dataset: A data set with its novel items marked; their clicks are not used.
+        config: The recipe and its settings.
         out: The folder to write.
         base: The weights to start from.
-        cache: Where embeddings by those weights are kept.
+        cache: Keeps the embeddings by those weights.
         report: Called with one line per stage.
     """
     texts = [*dataset.items.texts, *dataset.train.queries.texts]
     pretrained = Pretrained(base, cache, "auto", texts=texts)
-    material = _material(dataset, config)
+    data = _hold_out(dataset, config)
     report(
-        f"learn from {material.clicks.nnz:,} clicks of {material.clicks.shape[0]:,} queries on "
-        f"{material.clicks.shape[1]:,} items; {len(material.held_items):,} items held out, "
-        f"{material.judging.shape[1]:,} of them to judge by"
+        f"train on {data.clicks.nnz:,} clicks of {data.clicks.shape[0]:,} queries on {data.clicks.shape[1]:,} items; "
+        f"{len(data.held_items):,} items held out, {data.validation_clicks.shape[1]:,} of them for validation"
     )
     key = json_digest([dataset.fingerprint, config.model_dump(), pretrained.weights, torch.get_num_threads()])
     sentence_transformer = pretrained.sentence_transformer()
     checkpoints = out.with_name(f"{out.name}.checkpoint")
-    trained = _train(sentence_transformer, pretrained, material, config, checkpoints, key, report)
-    clicked = config.recipe != "maclr" or config.finetune
+    history = _run_stages(sentence_transformer, pretrained, dataset, data, config, checkpoints, key, report)
     record = EncoderRecord(
         recipe=config.model_dump(),
         base=pretrained.weights,
         data=dataset.fingerprint,
-        learnt_from_clicks=clicked,
-        held_items=material.held_items,
-        held_queries=material.held_queries,
-        losses=_curve(trained.losses),
-        judged=trained.judged,
+        learnt_from_clicks=config.recipe != "maclr" or config.options.finetune,
+        held_items=data.held_items,
+        held_queries=data.held_queries,
+        losses=_mean_losses(history.losses),
+        validation=history.validation,
     )
     if int(os.environ.get("RANK", "0")) == 0:
         sentence_transformer.max_seq_length = min(
@@ -167,112 +221,127 @@ def train_encoder(
     return record
 
 
-def _material(dataset: Dataset, config: EncoderTraining) -> _Material:
+def _hold_out(dataset: Dataset, config: EncoderTraining) -> _TrainingData:
+    """Split the observed clicks into those to train on and those held out for validation."""
     observed, query_rows, clicks = training_clicks(dataset)
-    nobody = Fold(np.zeros(len(observed), dtype=bool), np.zeros(len(query_rows), dtype=bool))
-    fold = (Fold.draw(clicks, config.seed, config.holdout) if config.holdout else None) or nobody
-    learnt, learnt_clicks = fold.training(clicks)
-    seen, held = np.flatnonzero(~fold.pseudo_novel), np.flatnonzero(fold.held)
+    nothing = Fold(np.zeros(len(observed), dtype=bool), np.zeros(len(query_rows), dtype=bool))
+    fold = (Fold.draw(clicks, config.seed, config.holdout) if config.holdout else None) or nothing
+    train_queries, train_clicks = fold.training(clicks)
+    train_items, held = np.flatnonzero(~fold.pseudo_novel), np.flatnonzero(fold.held)
     random = np.random.default_rng([config.seed, 1])
-    judged = np.sort(random.permutation(np.flatnonzero(fold.pseudo_novel))[:MOST_JUDGED])
-    some = held[np.diff(csr_array(clicks[held][:, judged]).indptr) > 0]
-    judges = np.sort(random.permutation(some)[:MOST_JUDGES])
+    validation_items = np.sort(random.permutation(np.flatnonzero(fold.pseudo_novel))[:MAX_VALIDATION_ITEMS])
+    with_clicks = held[np.diff(csr_array(clicks[held][:, validation_items]).indptr) > 0]
+    validation_queries = np.sort(random.permutation(with_clicks)[:MAX_VALIDATION_QUERIES])
     queries, items = dataset.train.queries, dataset.items
-    return _Material(
-        [queries.texts[query_rows[row]] for row in np.concatenate([learnt, judges])],
-        [items.texts[observed[row]] for row in np.concatenate([seen, judged])],
-        learnt_clicks,
-        csr_array(clicks[judges][:, judged]),
-        dataset,
-        query_rows[learnt],
-        observed[seen],
+    return _TrainingData(
+        [queries.texts[query_rows[row]] for row in np.concatenate([train_queries, validation_queries])],
+        [items.texts[observed[row]] for row in np.concatenate([train_items, validation_items])],
+        train_clicks,
+        csr_array(clicks[validation_queries][:, validation_items]),
+        query_rows[train_queries],
+        observed[train_items],
         [items.ids[row] for row in observed[fold.pseudo_novel]],
         [queries.ids[row] for row in query_rows[fold.held]],
     )
 
 
-def _train(
+def _run_stages(
     model: Any,
     pretrained: Pretrained,
-    material: _Material,
+    dataset: Dataset,
+    data: _TrainingData,
     config: EncoderTraining,
     checkpoints: Path,
     key: str,
     report: Callable[[str], None],
-) -> Trained:
-    """Pre-training and fine-tuning, as the recipe has it; each with a checkpoint of its own."""
+) -> TrainingHistory:
+    """Pre-training on text pairs and training on clicks, as the recipe has them; each with a checkpoint of its own."""
     tokenizer = BagTokenizer(pretrained.tokenizer_file, config.max_tokens, special_tokens=True)
-    learnt, seen = material.clicks.shape
-    queries, items = material.queries[:learnt], material.items[:seen]
-    trained = Trained()
+    history = TrainingHistory()
 
-    def run(sides: TransformerSides, clicks: csr_array, batches: Batches, steps: int, **parts: Any) -> None:
-        name = f"{len(trained.losses)}-{steps}"
-        place = Checkpoint(checkpoints / name, json_digest([key, name]))
-        done = train(
-            sides, clicks, batches, config.training(steps), checkpoint=place, seed=config.seed, **parts
+    def run(
+        queries: list[str], items: list[str], clicks: csr_array, batches: Batches, steps: int, **parts: Any
+    ) -> None:
+        encoder = TransformerDualEncoder(
+            model, tokenizer, queries, items, scale=config.scale, low_precision=has_bfloat16()
+        ).to(training_device())
+        name = f"{len(history.losses)}-{steps}"
+        checkpoint = Checkpoint(checkpoints / name, json_digest([key, name]))
+        stage = train(
+            encoder,
+            clicks,
+            batches,
+            config.trainer_config(steps),
+            checkpoint=checkpoint,
+            seed=config.seed,
+            **parts,
         )
-        trained.judged += [(len(trained.losses) + step, value) for step, value in done.judged]
-        trained.losses += done.losses
+        history.validation += [(len(history.losses) + step, score) for step, score in stage.validation]
+        history.losses += stage.losses
 
-    def sides_of(query_texts: list[str], item_texts: list[str]) -> TransformerSides:
-        return TransformerSides(
-            model, tokenizer, query_texts, item_texts, scale=config.scale, low_precision=has_bfloat16()
-        ).to(device_to_train_on())
-
-    judge = _judge(material) if material.judging.shape[0] else None
-    clicked_steps = config.steps
+    click_steps = config.steps
     if config.recipe == "maclr":
-        alone = config.steps // 2 if config.finetune else config.steps
-        clicked_steps = config.steps - alone
-        pairs = pairs_from_texts(queries, items, most=alone * config.batch // 3 + 1, seed=config.seed)
-        report(f"pre-train on {pairs.clicks.nnz:,} pairs made from texts alone")
-        sides = sides_of(pairs.queries, pairs.items)
-        run(sides, pairs.clicks, RandomBatches(len(pairs.queries), config.batch, config.seed), alone)
-    if clicked_steps:
-        sides = sides_of(material.queries, material.items)
-        batches, negatives = _parts(pretrained, material, config, clicked_steps)
-        run(sides, material.clicks, batches, clicked_steps, negatives=negatives, judge=judge)
-    return trained
-
-
-def _parts(
-    pretrained: Pretrained, material: _Material, config: EncoderTraining, steps: int
-) -> tuple[Batches, Negatives | None]:
-    """What the recipe is made of."""
-    learnt, seen = material.clicks.shape
-    refresh = max(1, steps // config.refreshes)
-    random = RandomBatches(learnt, config.batch, config.seed)
-    if config.recipe == "ngame":
-        # The whole list, as training a model on the same base encodes it: found in the cache where that was done.
-        start = pretrained.encode_queries(material.dataset.train.queries.texts)[material.query_rows]
-        return ClusteredBatches(
-            start, config.batch, steps, cluster=config.cluster, refresh=refresh, seed=config.seed
-        ), None
-    if config.recipe == "ance" and config.negatives:
-        start = pretrained.encode_items(material.dataset.items.texts)[material.item_rows]
-        return random, IndexNegatives(
-            start, material.clicks, per_query=config.negatives, refresh=refresh, seed=config.seed
+        text_steps = config.steps // 2 if config.options.finetune else config.steps
+        click_steps = config.steps - text_steps
+        queries, items = data.queries[: data.clicks.shape[0]], data.items[: data.clicks.shape[1]]
+        most = text_steps * config.batch // 3 + 1
+        pairs = build_text_pairs(queries, items, most=most, seed=config.seed)
+        report(f"pre-train on {pairs.clicks.nnz:,} pairs built from texts alone")
+        batches = RandomBatches(len(pairs.queries), config.batch, config.seed)
+        run(pairs.queries, pairs.items, pairs.clicks, batches, text_steps)
+    if click_steps:
+        validate = _build_validation(data) if data.validation_clicks.shape[0] else None
+        click_batches, negatives = _choose_parts(pretrained, dataset, data, config, click_steps)
+        run(
+            data.queries,
+            data.items,
+            data.clicks,
+            click_batches,
+            click_steps,
+            negatives=negatives,
+            validate=validate,
         )
-    if config.recipe == "dpr" and config.bm25 and config.negatives:
-        listed = best_by_bm25(material.queries[:learnt], material.items[:seen], material.clicks)
-        return random, ListedNegatives(listed, config.negatives, config.seed)
+    return history
+
+
+def _choose_parts(
+    pretrained: Pretrained, dataset: Dataset, data: _TrainingData, config: EncoderTraining, steps: int
+) -> tuple[Batches, Negatives | None]:
+    """The batches and the hard negatives of a recipe."""
+    options, seed = config.options, config.seed
+    number_of_queries, number_of_items = data.clicks.shape
+    refresh = max(1, steps // options.refreshes)
+    random = RandomBatches(number_of_queries, config.batch, seed)
+    if config.recipe == "ngame":
+        # Encodes all texts, as training a model on the same base does, so that both find them in the cache.
+        start = pretrained.encode_queries(dataset.train.queries.texts)[data.query_rows]
+        return ClusteredBatches(
+            start, config.batch, steps, cluster=options.cluster, refresh=refresh, seed=seed
+        ), None
+    if config.recipe == "ance" and options.negatives:
+        start = pretrained.encode_items(dataset.items.texts)[data.item_rows]
+        return random, IndexNegatives(
+            start, data.clicks, per_query=options.negatives, refresh=refresh, seed=seed
+        )
+    if config.recipe == "dpr" and options.bm25 and options.negatives:
+        listed = find_by_bm25(data.queries[:number_of_queries], data.items[:number_of_items], data.clicks)
+        return random, ListedNegatives(listed, options.negatives, seed)
     return random, None
 
 
-def _judge(material: _Material) -> Judge:
-    """Zero-shot R@10, percent, of held-out queries among held-out items."""
-    learnt, seen = material.clicks.shape
-    judges, judged = material.judging.shape
+def _build_validation(data: _TrainingData) -> Validate:
+    """The validation score: zero-shot R@10, percent, of held-out queries among held-out items."""
+    first_query, first_item = data.clicks.shape
+    queries, items = data.validation_clicks.shape
 
-    def judge(sides: Sides) -> float:
-        queries = embed_all(sides, "query", np.arange(learnt, learnt + judges))
-        items = embed_all(sides, "item", np.arange(seen, seen + judged))
-        ranked = top_k(queries, items, min(10, judged))[0]
-        found = recall(hits(ranked, material.judging), relevant_counts(material.judging), 10)
+    def validate(encoder: DualEncoder) -> float:
+        query_embeddings = embed_all(encoder, "query", np.arange(first_query, first_query + queries))
+        item_embeddings = embed_all(encoder, "item", np.arange(first_item, first_item + items))
+        ranked = top_k(query_embeddings, item_embeddings, min(10, items))[0]
+        found = recall(hits(ranked, data.validation_clicks), relevant_counts(data.validation_clicks), 10)
         return 100 * float(found.mean())
 
-    return judge
+    return validate
 
 
 def has_bfloat16() -> bool:
@@ -282,13 +351,13 @@ def has_bfloat16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def device_to_train_on() -> torch.device:
-    """The GPU of this process, where there is one."""
+def training_device() -> torch.device:
+    """The GPU of this process, or the CPU where there is none."""
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device("cpu")
 
 
-def _curve(losses: list[float]) -> list[float]:
+def _mean_losses(losses: list[float]) -> list[float]:
     spans = np.array_split(np.asarray(losses), min(CURVE_POINTS, max(len(losses), 1)))
     return [round(float(span.mean()), 4) for span in spans if len(span)]

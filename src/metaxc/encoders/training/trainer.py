@@ -1,266 +1,322 @@
-"""The one trainer: batches + negatives + loss + schedule, for every recipe and every kind of encoder.
+"""The one trainer, for every recipe and every kind of encoder: batches, negatives, loss, validation, checkpoints.
 
-A step embeds its queries, lets them choose negatives, embeds the items, and backs the loss up. Where the graph of a
-batch is too large to hold (`TrainingConfig.graph_tokens`), gradients are cached: everything is embedded without a
-graph, the loss gives a gradient per embedding, and each chunk is embedded again to carry its part back. Memory then
-does not grow with the batch, for one more forward pass. Dropout is seeded per chunk, so both ways, and any number of
-processes (`torchrun`), give the same gradients.
+A step embeds its queries, uses them to find hard negatives, embeds the items, and minimises the contrastive loss.
+Where the graph of a batch is too large (`TrainingConfig.graph_tokens`), gradients are cached: everything is embedded
+without a graph, the loss gives a gradient for each embedding, and each chunk is embedded again to backpropagate its
+part. Memory then does not grow with the batch, at the cost of one more forward pass. Under `torchrun` the processes
+share the chunks of each batch, and every process computes the loss of the whole batch.
+
+Why not sentence-transformers' trainer and `CachedMultipleNegativesRankingLoss`: they have no mask for the other
+clicked pairs of a batch and no checkpoint for batches and negatives that depend on earlier steps, and dropout comes
+from the random state of each process. Here dropout is seeded per chunk, so that a resumed run, cached gradients and
+any number of processes give the same gradients.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_array
-from torch import Tensor
-from tqdm import tqdm
+from torch import Tensor, distributed, nn
 
 from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import Arrays
 from metaxc.data.clicks import click_mask, draw_clicks
+from metaxc.encoders.training import TrainingConfig
 from metaxc.encoders.training.batches import Batches
-from metaxc.encoders.training.checkpoint import Checkpoint, fill_weights, weights_of
-from metaxc.encoders.training.losses import contrastive_loss
-from metaxc.encoders.training.negatives import Negatives, NoNegatives
-from metaxc.encoders.training.processes import Processes
-from metaxc.encoders.training.sides import Side, Sides
+from metaxc.encoders.training.encoder_record import Checkpoint, copy_weights, load_weights
+from metaxc.encoders.training.losses import compute_logq, contrastive_loss
+from metaxc.encoders.training.negatives import Negatives
+from metaxc.training_loop import run_training
 
-Judge = Callable[[Sides], float]
+Side = Literal["query", "item"]
 
 
-class TrainingConfig(BaseModel):
-    """How an encoder is trained, whatever the recipe."""
+class DualEncoder(Protocol):
+    """What the trainer trains: an encoder of queries and items, which are given by their rows in one data set."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    @property
+    def module(self) -> nn.Module:
+        """Everything that is learnt."""
 
-    steps: int = Field(1_000, ge=1, description="of training")
-    learning_rate: float = Field(5e-5, gt=0, description="Adam's, falling linearly to 0")
-    warmup: float = Field(0.0, ge=0, lt=1, description="share of the steps in which it rises from 0 first")
-    popularity: float = Field(
-        0.75, ge=0, le=1, description="how much of log(clicks) an item is excused for when it is a negative"
-    )
-    graph_tokens: int = Field(
-        16_384,
-        ge=0,
-        description="batches with more tokens cache gradients, so that a graph does not fill a laptop's memory",
-    )
-    judge_every: int = Field(0, ge=0, description="steps between two judgements; 0 never judges")
-    patience: int = Field(3, ge=1, description="judgements without a better one after which training stops")
-    checkpoint_seconds: float = Field(
-        60.0, ge=0, description="between two checkpoints: the most a kill loses"
-    )
+    @property
+    def log_scale(self) -> nn.Parameter:
+        """The logarithm of the scale that multiplies cosine similarities to give logits; learnt."""
 
-    def rate(self, step: int) -> float:
-        """The learning rate of a step."""
-        rising = int(self.warmup * self.steps)
-        if step < rising:
-            return self.learning_rate * (step + 1) / rising
-        return self.learning_rate * (1 - (step - rising) / (self.steps - rising))
+    def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+        """Optimizers of everything that is learnt."""
+
+    def chunks(self, side: Side, rows: Rows) -> list[Rows]:
+        """Positions in `rows` that are embedded together: what one pass through the model can hold."""
+
+    def cost(self, side: Side, rows: Rows) -> int:
+        """The number of tokens in a graph over these texts; 0 where the graph is small anyway."""
+
+    def embed(self, side: Side, rows: Rows) -> Tensor:
+        """(rows, dim) unit embeddings, with gradients where they are enabled."""
+
+
+Validate = Callable[[DualEncoder], float]
 
 
 @dataclass
-class Trained:
-    """What a run leaves beside the weights.
+class TrainingHistory:
+    """The course of a training run.
 
-    `losses` has one value per step; `judged` the step and the judge's percent of each judgement.
+    Args:
+        losses: One value per step.
+        validation: The step and the validation score of each validation.
     """
 
     losses: list[float] = field(default_factory=list)
-    judged: list[tuple[int, float]] = field(default_factory=list)
+    validation: list[tuple[int, float]] = field(default_factory=list)
 
 
 def train(
-    sides: Sides,
+    encoder: DualEncoder,
     clicks: csr_array,
     batches: Batches,
     config: TrainingConfig,
     *,
     negatives: Negatives | None = None,
-    judge: Judge | None = None,
+    validate: Validate | None = None,
     checkpoint: Checkpoint | None = None,
     seed: int = 0,
     label: str = "train the encoder",
-) -> Trained:
-    """Train `sides` in place; with a judge the weights it liked best stay.
+) -> TrainingHistory:
+    """Train `encoder` in place; with validation it ends with the weights of the best score.
 
     Args:
-        sides: What to train.
+        encoder: What to train.
         clicks: (queries, items); every query has at least one click.
-        batches: Which queries share a step.
-        config: How.
-        negatives: Items shown beside the batch's own; none when None.
-        judge: Judges the encoder, higher is better, for early stopping.
-        checkpoint: Where to keep the state, and to go on from.
-        seed: Of the choice among a query's clicks and the dropout.
-        label: What the progress bar says.
+        batches: Decides which queries share a step.
+        config: How to train.
+        negatives: Adds hard negatives to the batch's own items; none when None.
+        validate: Returns the validation score of the encoder, higher is better; used for early stopping.
+        checkpoint: Where the state is saved, and where a run that was killed resumes from.
+        seed: Decides the choice among a query's clicks, and the dropout.
+        label: Shown by the progress bar.
     """
-    run = _Run(sides, clicks, batches, negatives or NoNegatives(), config, seed)
-    done = began = run.resume(checkpoint)
-    saved = time.monotonic()
-    sides.module.train()
-    with tqdm(
-        total=config.steps,
-        initial=began,
-        desc=label,
-        unit="step",
-        disable=None if run.processes.first else True,
-        leave=False,
-    ) as bar:
-        for step in range(began, config.steps):
-            run.trained.losses.append(run.step(step))
-            bar.update()
-            bar.set_postfix(loss=f"{run.trained.losses[-1]:.3f}", refresh=False)
-            done = step + 1
-            if judge is not None and config.judge_every and done % config.judge_every == 0:
-                run.judge(judge, done)
-                if run.tired():
-                    break
-            if checkpoint is not None and time.monotonic() - saved >= config.checkpoint_seconds:
-                run.write(checkpoint, done)
-                saved = time.monotonic()
-    if judge is not None and run.trained.judged:
-        if run.trained.judged[-1][0] != done and not run.tired():
-            run.judge(judge, done)
-        fill_weights(sides.module, run.best)
-    sides.module.eval()
-    return run.trained
+    run = _Run(encoder, clicks, batches, negatives or Negatives(), config, validate, checkpoint, seed)
+    first_step = run.resume()
+    encoder.module.train()
+    run_training(
+        run.compute_loss,
+        run.optimizers,
+        config.steps,
+        label=label,
+        first_step=first_step,
+        warmup=config.warmup,
+        after_backward=run.finish_gradients,
+        after_step=run.finish_step,
+        progress=run.processes.is_first,
+    )
+    run.restore_best()
+    encoder.module.eval()
+    return run.history
 
 
+@dataclass
 class _Run:
     """The state of one training run."""
 
-    def __init__(
-        self,
-        sides: Sides,
-        clicks: csr_array,
-        batches: Batches,
-        negatives: Negatives,
-        config: TrainingConfig,
-        seed: int,
-    ):
-        self.sides, self.clicks, self.batches, self.negatives = sides, clicks, batches, negatives
-        self.config, self.seed = config, seed
-        self.optimizers = sides.optimizers(config.learning_rate)
-        self.processes = Processes()
-        counts = np.bincount(clicks.indices, minlength=clicks.shape[1])
-        self.popularity = (config.popularity * np.log(np.maximum(counts, 1))).astype(np.float32)
-        self.trained = Trained()
-        self.best: Arrays = {}
+    encoder: DualEncoder
+    clicks: csr_array
+    batches: Batches
+    negatives: Negatives
+    config: TrainingConfig
+    validate: Validate | None
+    checkpoint: Checkpoint | None
+    seed: int
 
-    def step(self, step: int) -> float:
+    def __post_init__(self) -> None:
+        self.optimizers = self.encoder.optimizers(self.config.learning_rate)
+        self.processes = Processes()
+        self.logq = compute_logq(self.clicks, self.config.logq_correction)
+        self.history = TrainingHistory()
+        self.best: Arrays = {}
+        self.saved = time.monotonic()
+
+    def compute_loss(self, step: int) -> Tensor:
         random = np.random.default_rng([self.seed, step])
-        query_rows = self.batches.draw(step)
-        clicked = draw_clicks(self.clicks, query_rows, random)
-        cost = self.sides.cost("query", query_rows) + self.sides.cost("item", clicked)
-        cached = cost > self.config.graph_tokens or self.processes.many
-        queries = _Embedded(self, "query", query_rows, step, cached)
-        seen = queries.values.detach().cpu().numpy()
-        more = self.negatives.draw(step, query_rows, seen, self.all_items)
-        item_rows = np.concatenate([clicked, more])
-        items = _Embedded(self, "item", item_rows, step, cached)
+        self.query_rows = self.batches.draw(step)
+        clicked = draw_clicks(self.clicks, self.query_rows, random)
+        cost = self.encoder.cost("query", self.query_rows) + self.encoder.cost("item", clicked)
+        self.cached = cost > self.config.graph_tokens or self.processes.several
+        queries = _EmbeddedSide(self, "query", self.query_rows, step)
+        self.query_embeddings = queries.values.detach().cpu().numpy()
+        hard = self.negatives.draw(step, self.query_rows, self.query_embeddings, self._embed_items)
+        item_rows = np.concatenate([clicked, hard])
+        items = _EmbeddedSide(self, "item", item_rows, step)
+        self.sides = (queries, items)
         device = queries.values.device
-        loss = contrastive_loss(
+        return contrastive_loss(
             queries.values,
             items.values,
-            self.sides.log_scale.exp(),
-            torch.from_numpy(click_mask(self.clicks, query_rows, item_rows)).to(device),
-            torch.from_numpy(self.popularity[item_rows]).to(device),
+            self.encoder.log_scale.exp(),
+            torch.from_numpy(click_mask(self.clicks, self.query_rows, item_rows)).to(device),
+            torch.from_numpy(self.logq[item_rows]).to(device),
         )
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = self.config.rate(step)
-            optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        if cached:
-            for side in (queries, items):
-                side.carry_back()
-            self.processes.share_gradients(self.sides.module, self.sides.log_scale)
-        for optimizer in self.optimizers:
-            optimizer.step()
-        self.batches.notice(query_rows, seen)
-        return loss.item()
 
-    def all_items(self) -> Floats:
-        return embed_all(self.sides, "item", self.clicks.shape[1])
+    def _embed_items(self) -> Floats:
+        return embed_all(self.encoder, "item", self.clicks.shape[1])
 
-    def judge(self, judge: Judge, done: int) -> None:
-        found = judge(self.sides)
-        if not self.trained.judged or found > max(value for _, value in self.trained.judged):
-            self.best = weights_of(self.sides.module)
-        self.trained.judged.append((done, found))
+    def finish_gradients(self) -> None:
+        """Backpropagate cached gradients, and add up those of all processes."""
+        if self.cached:
+            for side in self.sides:
+                side.backpropagate()
+            self.processes.sum_gradients(self.encoder.module, self.encoder.log_scale)
 
-    def tired(self) -> bool:
-        """Whether the last `patience` judgements brought nothing better."""
-        values = [value for _, value in self.trained.judged]
-        return bool(values) and len(values) - 1 - int(np.argmax(values)) >= self.config.patience
+    def finish_step(self, done: int, loss: float) -> bool:
+        """Record the step, validate and save where it is time to; True stops training early."""
+        self.history.losses.append(loss)
+        self.batches.update(self.query_rows, self.query_embeddings)
+        if (
+            self.validate is not None
+            and self.config.validate_every
+            and done % self.config.validate_every == 0
+        ):
+            self._validate(self.validate, done)
+            if self._stops_early():
+                return True
+        if self.checkpoint is not None and time.monotonic() - self.saved >= self.config.checkpoint_seconds:
+            self._save(self.checkpoint, done)
+            self.saved = time.monotonic()
+        return False
 
-    def write(self, checkpoint: Checkpoint, done: int) -> None:
-        if not self.processes.first:
+    def restore_best(self) -> None:
+        """Set the weights to those of the best validation score, after a last validation where it is due."""
+        if self.validate is None or not self.history.validation:
+            return
+        done = len(self.history.losses)
+        if self.history.validation[-1][0] != done and not self._stops_early():
+            self._validate(self.validate, done)
+        load_weights(self.encoder.module, self.best)
+
+    def _validate(self, validate: Validate, done: int) -> None:
+        score = validate(self.encoder)
+        if not self.history.validation or score > max(known for _, known in self.history.validation):
+            self.best = copy_weights(self.encoder.module)
+        self.history.validation.append((done, score))
+
+    def _stops_early(self) -> bool:
+        """Whether none of the last `patience` validations had a better score than those before."""
+        scores = [score for _, score in self.history.validation]
+        return bool(scores) and len(scores) - 1 - int(np.argmax(scores)) >= self.config.patience
+
+    def _save(self, checkpoint: Checkpoint, done: int) -> None:
+        if not self.processes.is_first:
             return
         parts = {"batches": self.batches.state(), "negatives": self.negatives.state()}
-        progress = {"step": done, "losses": self.trained.losses, "judged": self.trained.judged}
-        checkpoint.write(self.sides.module, self.optimizers, parts, self.best, progress)
+        progress = {"step": done, "losses": self.history.losses, "validation": self.history.validation}
+        checkpoint.write(self.encoder.module, self.optimizers, parts, self.best, progress)
 
-    def resume(self, checkpoint: Checkpoint | None) -> int:
-        """The step to go on with."""
-        found = None if checkpoint is None else checkpoint.read(self.sides.module, self.optimizers)
+    def resume(self) -> int:
+        """Load the checkpoint, if there is one for this run; return the number of steps that are done."""
+        found = (
+            None if self.checkpoint is None else self.checkpoint.read(self.encoder.module, self.optimizers)
+        )
         if found is None:
             return 0
         progress, parts, self.best = found
         for name, part in (("batches", self.batches), ("negatives", self.negatives)):
             part.restore(parts.get(name, {}))
-        judged = [(int(step), float(value)) for step, value in progress["judged"]]
-        self.trained = Trained(list(progress["losses"]), judged)
+        validation = [(int(step), float(score)) for step, score in progress["validation"]]
+        self.history = TrainingHistory(list(progress["losses"]), validation)
         return int(progress["step"])
 
 
-class _Embedded:
-    """The embeddings of one side of a batch, made chunk by chunk: with their graph, or without and carried back."""
+class _EmbeddedSide:
+    """The embeddings of a batch's queries or items, chunk by chunk: with their graph, or with cached gradients."""
 
-    def __init__(self, run: _Run, side: Side, rows: Rows, step: int, cached: bool):
-        self.sides, self.side, self.rows = run.sides, side, rows
+    def __init__(self, run: _Run, side: Side, rows: Rows, step: int):
+        self.encoder, self.side, self.rows, self.processes = run.encoder, side, rows, run.processes
         self.seeds = [run.seed, step, 0 if side == "query" else 1]
-        self.processes = run.processes
-        self.chunks = run.sides.chunks(side, rows)
-        with torch.set_grad_enabled(not cached):
-            parts = [self._embed(number) for number in self.processes.mine(len(self.chunks))]
-        mine = [self.chunks[number] for number in self.processes.mine(len(self.chunks))]
-        if cached:
-            self.values = self.processes.gather(parts, mine, len(rows), run.sides.log_scale)
+        self.chunks = run.encoder.chunks(side, rows)
+        own = [self.chunks[number] for number in self.processes.own_chunks(len(self.chunks))]
+        with torch.set_grad_enabled(not run.cached):
+            parts = [self._embed(number) for number in self.processes.own_chunks(len(self.chunks))]
+        if run.cached:
+            self.values = self.processes.gather(parts, own, len(rows), run.encoder.log_scale)
             self.values.requires_grad_(True)
         else:
-            places = np.argsort(np.concatenate(mine), kind="stable")
+            places = np.argsort(np.concatenate(own), kind="stable")
             self.values = torch.cat(parts)[torch.from_numpy(places)]
 
-    def carry_back(self) -> None:
-        """Embed again, and give each chunk its part of the gradient."""
+    def backpropagate(self) -> None:
+        """Embed again with a graph, and backpropagate each chunk's part of the cached gradient."""
         assert self.values.grad is not None
-        for number in self.processes.mine(len(self.chunks)):
+        for number in self.processes.own_chunks(len(self.chunks)):
             gradient = self.values.grad[torch.from_numpy(self.chunks[number])]
             self._embed(number).backward(gradient)  # type: ignore[no-untyped-call]
 
     def _embed(self, number: int) -> Tensor:
         seeds = np.random.SeedSequence([*self.seeds, number]).generate_state(1, np.uint64)
         torch.manual_seed(int(seeds[0] >> np.uint64(1)))
-        return self.sides.embed(self.side, self.rows[self.chunks[number]])
+        return self.encoder.embed(self.side, self.rows[self.chunks[number]])
 
 
-def embed_all(sides: Sides, side: Side, rows: int | Rows) -> Floats:
-    """(rows, dim) float32 by the encoder as it is, without dropout."""
+class Processes:
+    """One process, or several that `torchrun` started, which share the chunks of each batch."""
+
+    def __init__(self) -> None:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_initialized():
+            distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        ready = distributed.is_available() and distributed.is_initialized()
+        self.count = distributed.get_world_size() if ready else 1
+        self.several = self.count > 1
+        self.rank = distributed.get_rank() if self.several else 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes the files and shows progress."""
+        return self.rank == 0
+
+    def own_chunks(self, chunks: int) -> range:
+        """The numbers of the chunks that this process embeds."""
+        return range(self.rank, chunks, self.count)
+
+    def gather(self, parts: Sequence[Tensor], places: Sequence[Rows], rows: int, like: Tensor) -> Tensor:
+        """(rows, dim) on the device of `like`: the chunks of all processes, each at its places."""
+        dim = torch.tensor(parts[0].shape[1] if parts else 0, device=like.device)
+        if self.several:
+            distributed.all_reduce(dim, distributed.ReduceOp.MAX)
+        values = torch.zeros(rows, int(dim), device=like.device)
+        for part, place in zip(parts, places, strict=True):
+            values[torch.from_numpy(place).to(like.device)] = part
+        if self.several:
+            distributed.all_reduce(values)
+        return values
+
+    def sum_gradients(self, module: nn.Module, shared: nn.Parameter) -> None:
+        """Add up the gradients of all processes, except that of `shared`, which every process has computed in full."""
+        if not self.several:
+            return
+        for parameter in module.parameters():
+            if parameter is shared:
+                continue
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            distributed.all_reduce(parameter.grad)
+
+
+def embed_all(encoder: DualEncoder, side: Side, rows: int | Rows) -> Floats:
+    """(rows, dim) float32 embeddings with the current weights and without dropout; a number means all rows below it."""
     wanted = np.arange(rows) if isinstance(rows, int) else rows
-    learning = sides.module.training
-    sides.module.eval()
+    was_training = encoder.module.training
+    encoder.module.eval()
     parts: list[tuple[Rows, Any]] = []
     with torch.inference_mode():
-        for chunk in sides.chunks(side, wanted):
-            parts.append((chunk, sides.embed(side, wanted[chunk]).cpu().numpy()))
-    sides.module.train(learning)
+        for chunk in encoder.chunks(side, wanted):
+            parts.append((chunk, encoder.embed(side, wanted[chunk]).cpu().numpy()))
+    encoder.module.train(was_training)
     if not parts:
         return np.empty((0, 0), np.float32)
     out = np.empty((len(wanted), parts[0][1].shape[1]), np.float32)

@@ -1,10 +1,10 @@
-"""Which backend `auto` takes, and what it says."""
+"""Which backend `auto` chooses, and what it reports."""
 
 import numpy as np
 import pytest
 
 from metaxc.encoders import EmbeddingCache, Pretrained
-from metaxc.encoders.onnx.backend_choice import Parity, choose, parity, remembered, sample_of
+from metaxc.encoders.onnx import Parity, choose_backend, compute_parity, recall_or_choose, sample_texts
 from metaxc.errors import ModelError
 
 TEXTS = [f"text {number}" for number in range(40)]
@@ -18,105 +18,105 @@ GOOD = unit(np.random.default_rng(0).normal(size=(40, 16)))
 
 
 class World:
-    """Encoders whose embeddings are GOOD with so much noise."""
+    """Encoders whose embeddings are GOOD plus noise, by backend."""
 
     def __init__(self, **noise):
-        self.noise, self.asked, self.lines = noise, [], []
+        self.noise, self.tried, self.lines = noise, [], []
 
     def __call__(self, backend):
-        self.asked.append(backend)
+        self.tried.append(backend)
         noise = self.noise.get(backend.replace("onnx-int8", "int8"), 0.0)
         if noise is None:
             raise ModelError("The encoder cannot be exported to ONNX", got="no such operator")
         random = np.random.default_rng(1)
         return lambda texts: unit(GOOD[: len(texts)] + noise * random.normal(size=(len(texts), 16)))
 
-    def choose(self, texts=TEXTS, plain=True):
-        return choose(texts, plain, self, self.lines.append)
+    def choose(self, texts=TEXTS, exportable=True):
+        return choose_backend(texts, exportable, self, self.lines.append)
 
 
-def test_the_fastest_that_agrees_is_taken_and_no_other_is_tried():
+def test_the_fastest_backend_that_agrees_is_chosen_and_no_other_is_tried():
     world = World(int8=0.001)
     assert world.choose() == "onnx-int8"
-    assert world.asked == ["torch", "onnx-int8"]
+    assert world.tried == ["torch", "onnx-int8"]
     assert "encode with onnx-int8: cosine 1.0000" in world.lines[0]
 
 
-def test_one_that_does_not_agree_is_passed_over_with_its_figure():
+def test_a_backend_that_does_not_agree_is_rejected_with_its_figures():
     world = World(int8=0.3)
     assert world.choose() == "onnx"
-    found = parity(GOOD, world("onnx-int8")(TEXTS))
+    found = compute_parity(GOOD, world("onnx-int8")(TEXTS))
     assert found.cosine < 0.99
-    assert world.lines[0].startswith(f"onnx-int8 passed over: cosine {found.cosine:.4f}")
-    assert "cosine 0.9900, neighbours 0.900 asked for" in world.lines[0]
+    assert world.lines[0].startswith(f"onnx-int8 rejected: cosine {found.cosine:.4f}")
+    assert "cosine 0.9900, neighbours 0.900 required" in world.lines[0]
 
 
-def test_torch_is_what_remains():
+def test_torch_is_the_last_resort():
     world = World(int8=0.3, onnx=0.1)
     assert world.choose() == "torch"
     assert [line.split()[0] for line in world.lines] == ["onnx-int8", "onnx", "encode"]
 
 
-def test_a_model_that_cannot_be_exported_is_passed_over():
+def test_a_backend_that_cannot_be_exported_is_rejected():
     world = World(int8=None, onnx=None)
     assert world.choose() == "torch"
     assert "cannot be exported to ONNX, no such operator" in world.lines[0]
 
 
-def test_without_onnxruntime_it_is_torch_and_the_line_to_install_is_said(monkeypatch):
-    monkeypatch.setattr("metaxc.encoders.onnx.backend_choice.missing", lambda: ["onnxruntime"])
+def test_without_onnxruntime_torch_is_chosen_and_the_install_command_reported(monkeypatch):
+    monkeypatch.setattr("metaxc.encoders.onnx.missing_packages", lambda: ["onnxruntime"])
     world = World()
     assert world.choose() == "torch"
-    assert world.asked == []
+    assert world.tried == []
     assert "onnxruntime not installed; pip install 'metaxc[fast]'" in world.lines[0]
 
 
-def test_not_plain_or_no_texts_is_torch():
-    assert World().choose(plain=False) == "torch"
+def test_a_model_that_is_not_exportable_or_no_texts_choose_torch():
+    assert World().choose(exportable=False) == "torch"
     assert World().choose(texts=[]) == "torch"
 
 
 class TestParity:
-    def test_of_the_same_is_one(self):
-        assert parity(GOOD, GOOD) == Parity(pytest.approx(1.0), 1.0)
+    def test_equal_embeddings_agree_fully(self):
+        assert compute_parity(GOOD, GOOD) == Parity(pytest.approx(1.0), 1.0)
 
     def test_counts_the_neighbours_that_are_the_same(self, monkeypatch):
-        monkeypatch.setattr("metaxc.encoders.onnx.backend_choice.NEAREST", 1)
+        monkeypatch.setattr("metaxc.encoders.onnx.NEAREST", 1)
         pairs = unit(np.repeat(np.eye(4), 2, axis=0) + 0.01 * np.random.default_rng(0).random((8, 4)))
         swapped = pairs[[0, 2, 1, 3, 4, 5, 6, 7]]  # texts 0 to 3 change partners, 4 to 7 keep theirs
-        assert parity(pairs, swapped).neighbours == 0.5
-        assert parity(pairs, swapped).cosine == pytest.approx(0.75, abs=0.02)
+        assert compute_parity(pairs, swapped).neighbours == 0.5
+        assert compute_parity(pairs, swapped).cosine == pytest.approx(0.75, abs=0.02)
 
-    def test_nan_reaches_nothing(self):
+    def test_nan_never_reaches_the_required_figures(self):
         broken = GOOD.copy()
         broken[3] = np.nan
-        assert not parity(GOOD, broken).reaches(Parity(0.0, 0.0))
+        assert not compute_parity(GOOD, broken).reaches(Parity(0.0, 0.0))
 
-    def test_of_one_text_is_its_cosine(self):
-        assert parity(GOOD[:1], GOOD[1:2]).cosine == pytest.approx(float(GOOD[0] @ GOOD[1]), abs=1e-6)
-
-
-def test_samples_go_from_first_to_last():
-    assert sample_of(TEXTS, 3) == ["text 0", "text 19", "text 39"]
-    assert sample_of(TEXTS[:2], 5) == ["text 0", "text 1"]
+    def test_a_single_text_has_only_a_cosine(self):
+        assert compute_parity(GOOD[:1], GOOD[1:2]).cosine == pytest.approx(float(GOOD[0] @ GOOD[1]), abs=1e-6)
 
 
-def test_a_choice_is_made_once(tmp_path):
+def test_a_sample_is_evenly_spaced_from_first_to_last():
+    assert sample_texts(TEXTS, 3) == ["text 0", "text 19", "text 39"]
+    assert sample_texts(TEXTS[:2], 5) == ["text 0", "text 1"]
+
+
+def test_a_choice_is_made_once_and_stored(tmp_path):
     file, calls = tmp_path / "onnx" / "choice.json", []
 
     def decide():
         calls.append(1)
         return "onnx"
 
-    assert [remembered(file, decide) for _ in range(2)] == ["onnx", "onnx"]
+    assert [recall_or_choose(file, decide) for _ in range(2)] == ["onnx", "onnx"]
     assert len(calls) == 1
     file.write_text("{")
-    assert remembered(file, decide) == "onnx"
+    assert recall_or_choose(file, decide) == "onnx"
     assert len(calls) == 2
-    assert remembered(None, lambda: "torch") == "torch"
+    assert recall_or_choose(None, lambda: "torch") == "torch"
 
 
-def test_auto_on_a_real_encoder_takes_int8_and_keeps_to_it(tiny, tmp_path):
+def test_auto_on_a_real_encoder_chooses_int8_and_stays_with_it(tiny, tmp_path):
     texts = [
         f"{how} {what}" for how in ("red", "old", "long", "a") for what in ("apple", "pear", "chair", "fish")
     ]
