@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# The last digits of matrix products depend on the number of threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
@@ -84,7 +88,7 @@ def shop() -> Dataset:
         for how in ("fresh", "cheap", "sweet", "dried", "boiled", "raw", "organic", "sliced"):
             queries[f"{food}-{how}"] = f"{how} {food}"
             clicks += [(f"{food}-{how}", name) for name in items if name.startswith(f"{animal}-")]
-    return Dataset.of(items, queries, clicks, name="shop")
+    return Dataset.from_clicks(items, queries, clicks, name="shop")
 
 
 WORDS = (

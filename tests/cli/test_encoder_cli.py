@@ -63,10 +63,10 @@ def test_an_existing_folder_is_replaced_only_with_overwrite(data, encoder, tiny)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--recipe", "best"], "--recipe is not right"),
-        (["--batch", "1"], "--batch is not right"),
-        (["--holdout", "1.5"], "--holdout is not right"),
-        (["--negatives", "-1"], "--negatives is not right"),
+        (["--recipe", "best"], "Invalid value for --recipe"),
+        (["--batch", "1"], "Invalid value for --batch"),
+        (["--holdout", "1.5"], "Invalid value for --holdout"),
+        (["--negatives", "-1"], "Invalid value for --negatives"),
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_the_option(words, said, data, tmp_path):

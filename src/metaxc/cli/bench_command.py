@@ -143,7 +143,7 @@ def _context(data: Path, recipe: dict[str, Any], work: Path, cache: Path | None)
         first = error.errors()[0]
         where = "-".join(map(str, first["loc"]))
         raise ConfigError(
-            f"--{where} is not right", got=repr(first["input"]), expected=first["msg"]
+            f"Invalid value for --{where}", got=repr(first["input"]), expected=first["msg"]
         ) from error
     how = {"novel": 0.1, "test": 0.15, "by": "random", "seed": config.seed}
     dataset, _ = with_split(read_folder(data), how)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
-from metaxc.cli.config_options import ConfigOption, with_config_options
+from metaxc.cli.config_options import ConfigCommand, config_option, given_options
 from metaxc.cli.shared import (
     Cache,
     Data,
@@ -22,8 +21,9 @@ from metaxc.cli.shared import (
     with_split,
 )
 from metaxc.encoders import DEFAULT
-from metaxc.encoders.training import EncoderTraining
 from metaxc.errors import ConfigError
+
+TRAINING = "metaxc.encoders.training:EncoderTraining"
 
 app = typer.Typer(
     help="Train an encoder of your own: a sentence-transformers folder that any tool can load.",
@@ -36,24 +36,20 @@ def _encoder() -> None:
     """Makes `train` a subcommand, although it is the only one."""
 
 
-@app.command("train")
-@with_config_options(
-    EncoderTraining,
-    ConfigOption("recipe"),
-    ConfigOption("steps"),
-    ConfigOption("batch"),
-    ConfigOption("learning_rate"),
-    ConfigOption("max_tokens"),
-    ConfigOption("options.negatives"),
-    ConfigOption("options.bm25", ("--bm25",)),
-    ConfigOption("options.finetune", ("--finetune",)),
-    ConfigOption("holdout"),
-    ConfigOption("seed"),
-)
+@app.command("train", cls=ConfigCommand)
 def train_encoder(
     data: Data,
     out: Annotated[Path, typer.Option("--out", help="The sentence-transformers folder to write.")],
-    given: dict[str, Any],
+    recipe: Annotated[str | None, config_option(f"{TRAINING}.recipe")] = None,
+    steps: Annotated[int | None, config_option(f"{TRAINING}.steps")] = None,
+    batch: Annotated[int | None, config_option(f"{TRAINING}.batch")] = None,
+    learning_rate: Annotated[float | None, config_option(f"{TRAINING}.learning_rate")] = None,
+    max_tokens: Annotated[int | None, config_option(f"{TRAINING}.max_tokens")] = None,
+    negatives: Annotated[int | None, config_option(f"{TRAINING}.options.negatives")] = None,
+    bm25: Annotated[bool | None, config_option(f"{TRAINING}.options.bm25", "--bm25")] = None,
+    finetune: Annotated[bool | None, config_option(f"{TRAINING}.options.finetune", "--finetune")] = None,
+    holdout: Annotated[float | None, config_option(f"{TRAINING}.holdout")] = None,
+    seed: Annotated[int | None, config_option(f"{TRAINING}.seed")] = None,
     base: Annotated[
         str, typer.Option(help="The weights to start from: a sentence-transformers folder.")
     ] = DEFAULT,
@@ -70,14 +66,29 @@ def train_encoder(
     chooses its constants on them. A run that was killed resumes when it is started again (OUT.checkpoint). On several
     GPUs: torchrun --nproc-per-node 4 -m metaxc encoder train DATA --out OUT.
     """
+    set_threads(threads)
+    from pydantic import ValidationError
+
+    from metaxc.data import read_folder
+    from metaxc.encoders import EmbeddingCache
+    from metaxc.encoders.training import EncoderTraining, recipes
+
+    given = given_options(
+        recipe=recipe,
+        steps=steps,
+        batch=batch,
+        learning_rate=learning_rate,
+        max_tokens=max_tokens,
+        options__negatives=negatives,
+        options__bm25=bm25,
+        options__finetune=finetune,
+        holdout=holdout,
+        seed=seed,
+    )
     try:
         config = EncoderTraining.model_validate(given)
     except ValidationError as error:
         raise invalid_option(error) from error
-    set_threads(threads)
-    from metaxc.data import read_folder
-    from metaxc.encoders import EmbeddingCache
-    from metaxc.encoders.training import recipes
 
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise ConfigError(

@@ -1,54 +1,55 @@
-"""Few-shot: an item's first clicked queries vote, with its own text, for its neighbours.
+"""Few-shot selection: an item's first clicked queries vote, together with its own text, for its neighbours.
 
-The paper's one-shot form, for any number of queries. The voters are the item's text, which names the observed
-items with similar texts, and each revealed query, which names the classifiers that score it highest. Each
-observed item counts by the best vote it gets, and the K best win.
+This is the paper's one-shot form, for any number of queries. The item's text votes for the observed items with similar
+texts, and each revealed query for the classifiers that score it highest. An observed item counts by the best vote that
+it gets, and the K best are selected.
 
-A text and a query score on different scales. So a query's scores are moved to the text's: its mean over *all*
-observed items becomes the text's mean, its best score the text's best. Then every voter's first choice counts the
-same, and what counts less falls off as that voter says. Of four ways compared on pseudo-novel items
-(`benchmarks/votes.py`) none is clearly better. Equal spread in place of equal best gains a little on one data set, but
-where only some items have first clicks it costs points on another: classifiers' scores have longer tails than
-similarities of texts, so the queries take nearly all places. Ranks are close. Raw scores change next to nothing: beside
-similarities of texts they are too low to win a place.
+A text and a query score on different scales. A query's scores are therefore moved to the text's scale: its mean over
+*all* observed items becomes the text's mean, and its best score the text's best. Every voter's first choice then counts
+the same. Of four ways compared on pseudo-novel items (`benchmarks/votes.py`) none is clearly better. Equal spread
+instead of equal best gains a little on one data set, but where only some items have first clicks it costs points on
+another: classifiers' scores have longer tails than similarities of texts, so the queries take nearly all places. Ranks
+are close. Raw scores change almost nothing: they are too low beside similarities of texts to win a place.
 
-What the text votes for keeps its similarity to the last bit: an item without a revealed query has the neighbours
-it had. Only each voter's K best are looked at, and that is exact: who is not among the K best of any voter cannot
-be among the K best of all.
+Neighbours that the text votes for keep their similarity to the last bit: an item without revealed queries has the
+neighbours that it had. Only each voter's K best are considered, which is exact: a row that is not among the K best of
+any voter cannot be among the K best of all.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from metaxc.arrays import Floats, Rows
 from metaxc.index.topk import top_k
-from metaxc.selectors.nearest import without
+from metaxc.selectors.nearest import drop_one
 
 OWN_TEXT = -1
 """The voter of a neighbour that the item's own text brought."""
 
 
+@dataclass(frozen=True)
 class Voters:
-    """Elects neighbours.
+    """Elects neighbours among the vectors that can inform an item.
 
     Args:
-        keys: (m, dim) embeddings that the items' texts were compared with.
-        bank: (m, dim) vectors that the queries are compared with: the observed classifiers.
+        search: (n, dim) queries and k to the rows and scores, (n, k), of the vectors that score highest.
+        mean_embedding: (dim,) mean of the embeddings that the items' texts were compared with.
+        mean_vector: (dim,) mean of the vectors that the queries are compared with.
     """
 
-    def __init__(self, keys: Floats, bank: Floats):
-        self.bank = bank
-        self.mean_key, self.mean_vector = (
-            rows.mean(axis=0, dtype=np.float64).astype(np.float32) for rows in (keys, bank)
-        )
+    search: Callable[[Floats, int], tuple[Rows, Floats]]
+    mean_embedding: Floats
+    mean_vector: Floats
 
     @classmethod
-    def of_means(cls, bank: Floats, mean_key: Floats, mean_vector: Floats) -> Voters:
-        """Where the means are known."""
-        made = object.__new__(cls)
-        made.bank, made.mean_key, made.mean_vector = bank, mean_key, mean_vector
-        return made
+    def over(cls, embeddings: Floats, vectors: Floats) -> Voters:
+        """Voters for (m, dim) vectors whose items have these (m, dim) embeddings."""
+        means = [rows.mean(axis=0, dtype=np.float64).astype(np.float32) for rows in (embeddings, vectors)]
+        return cls(lambda queries, k: top_k(queries, vectors, k), *means)
 
     def elect(
         self,
@@ -71,12 +72,12 @@ class Voters:
         """
         k = rows.shape[1]
         if exclude_self is None:
-            voted, votes = top_k(queries, self.bank, k)
+            voted, votes = self.search(queries, k)
         else:
-            voted, votes = top_k(queries, self.bank, k + 1)
-            voted, votes = without(voted, votes, exclude_self[owner])
+            voted, votes = self.search(queries, k + 1)
+            voted, votes = drop_one(voted, votes, exclude_self[owner])
         best = scores.max(axis=1, initial=-np.inf)
-        votes = on_scale(votes, queries @ self.mean_vector, (items @ self.mean_key)[owner], best[owner])
+        votes = on_scale(votes, queries @ self.mean_vector, (items @ self.mean_embedding)[owner], best[owner])
         return max_votes(rows, scores, owner, voted, votes)
 
 

@@ -29,9 +29,9 @@ from metaxc.encoders import Encoder
 from metaxc.encoders.training.losses import contrastive_loss
 from metaxc.generators import Sum
 from metaxc.research.baselines.baseline import Dense, embed_training_data
-from metaxc.research.baselines.choosing import HeldOut
-from metaxc.research.baselines.served import choose_own, served
+from metaxc.research.baselines.served import served
 from metaxc.selectors import ClusterSelector, cluster
+from metaxc.tuning import TuningFold, tune_own_classifiers
 
 
 class DexaConfig(BaseModel):
@@ -86,13 +86,17 @@ class DEXA:
         observed, clicks, queries, everything = embed_training_data(self.encoder, dataset)
         items = np.ascontiguousarray(everything[observed])
         calibration = None
-        held = HeldOut.draw(queries, clicks, self.seed)
-        if held is not None:  # all is learnt anew without the fold's pseudo-novel items
-            selector, bank = self._learn(queries[held.rows], items[held.seen], held.clicks)
-            classifiers = self.classifiers(queries[held.rows], held.clicks)
-            calibration = choose_own(held, items + bank[selector.select(items, 1)[0][:, 0]], classifiers)
+        fold = TuningFold.draw(queries, clicks, self.seed)
+        if fold is not None:  # all is learnt anew without the fold's pseudo-novel items
+            selector, bank = self._learn(
+                queries[fold.training_rows], items[fold.fold.observed], fold.training_clicks
+            )
+            classifiers = self.classifiers(queries[fold.training_rows], fold.training_clicks)
+            calibration = tune_own_classifiers(
+                fold, items + bank[selector.select(items, 1)[0][:, 0]], classifiers
+            )
         selector, bank = self._learn(queries, items, clicks)
-        model = Emmett(
+        return Emmett(
             self.encoder,
             self.classifiers(queries, clicks),
             items + bank[selector.select(items, 1)[0][:, 0]],
@@ -103,10 +107,9 @@ class DEXA:
             calibration=calibration,
             about={"method": self.name, "data": {"name": dataset.name, "fingerprint": dataset.fingerprint}},
             selector=selector,
-            bank=bank,
+            neighbour_vectors=bank,
+            item_embeddings=everything,
         )
-        model.take_vectors(model.index(everything))
-        return model
 
     def _learn(self, queries: Floats, items: Floats, clicks: csr_array) -> tuple[ClusterSelector, Floats]:
         wanted = self.clusters or max(1, len(items) // self.config.items_per_cluster)

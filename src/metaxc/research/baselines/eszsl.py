@@ -23,7 +23,7 @@ from metaxc.arrays import Floats
 from metaxc.data import Dataset
 from metaxc.encoders import Encoder
 from metaxc.research.baselines.baseline import Dense, embed_training_data, encode_once
-from metaxc.research.baselines.choosing import HeldOut
+from metaxc.tuning import TuningFold
 
 PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Of both sides, in units of the mean eigenvalue of their Gram matrix."""
@@ -93,10 +93,10 @@ class ESZSL:
 
 def choose_penalties(queries: Floats, items: Floats, clicks: csr_array, seed: int) -> tuple[float, float]:
     """γ and λ that rank the held-out queries of one fold best; the larger ones where settings tie."""
-    fold = HeldOut.draw(queries, clicks, seed)
+    fold = TuningFold.draw(queries, clicks, seed)
     if fold is None:
         return DEFAULT_PENALTY, DEFAULT_PENALTY
-    problem = Problem.of(queries[fold.rows], items[fold.seen], fold.clicks)
+    problem = Problem.of(queries[fold.training_rows], items[fold.fold.observed], fold.training_clicks)
     judged = {
         (gamma, lam): fold.quality(items @ problem.solve_relative(gamma, lam).T)
         for gamma, lam in product(PENALTIES, PENALTIES)

@@ -23,8 +23,8 @@ from metaxc.data import Dataset
 from metaxc.encoders import Encoder
 from metaxc.generators import Combine, gather
 from metaxc.research.baselines.baseline import Dense, embed_training_data, encode_once
-from metaxc.research.baselines.choosing import HeldOut
 from metaxc.selectors import NearestSelector
+from metaxc.tuning import TuningFold
 
 NEIGHBOURS = (1, 3, 5, 10, 20)
 TEMPERATURES = (0.03, 0.1, 0.3)
@@ -65,14 +65,15 @@ def from_neighbours(new: Floats, seen: Floats, classifiers: Floats, k: int, temp
 
 def choose_kernel(queries: Floats, items: Floats, clicks: csr_array, seed: int) -> tuple[int, float]:
     """K and temperature that rank the held-out queries of one fold best; the first where settings tie."""
-    fold = HeldOut.draw(queries, clicks, seed)
+    fold = TuningFold.draw(queries, clicks, seed)
     if fold is None:
         return DEFAULT
-    classifiers = ridge(queries[fold.rows], fold.clicks).weights
+    classifiers = ridge(queries[fold.training_rows], fold.training_clicks).weights
     vectors = np.empty_like(items)
-    vectors[fold.seen] = classifiers
+    observed, novel = fold.fold.observed, fold.fold.novel
+    vectors[observed] = classifiers
     judged = {}
     for k, temperature in product(NEIGHBOURS, TEMPERATURES):
-        vectors[fold.new] = from_neighbours(items[fold.new], items[fold.seen], classifiers, k, temperature)
+        vectors[novel] = from_neighbours(items[novel], items[observed], classifiers, k, temperature)
         judged[k, temperature] = fold.quality(vectors)
     return max(judged, key=lambda pair: judged[pair])

@@ -9,22 +9,19 @@ pseudo-novel items, as ours is; the embeddings of novel items stay as they are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
 from typing import ClassVar
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array
 
 from metaxc.arrays import Floats
 from metaxc.classifiers import Classifiers, ridge
 from metaxc.data import Dataset
-from metaxc.emmett import Calibration, Emmett
+from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder
 from metaxc.generators import Combine
 from metaxc.research.baselines.baseline import Dense, embed_training_data, encode_once
-from metaxc.research.baselines.choosing import HeldOut
-from metaxc.tuning import OWN, PRIOR_CLICKS, quality
+from metaxc.tuning import TuningFold, tune_own_classifiers
 
 
 class NGAME:
@@ -59,10 +56,11 @@ class NGAME:
         observed, clicks, queries, everything = embed_training_data(self.encoder, dataset)
         items = np.ascontiguousarray(everything[observed])
         calibration = None
-        held = HeldOut.draw(queries, clicks, self.seed)
-        if held is not None:
-            calibration = choose_own(held, items, self.classifiers(queries[held.rows], held.clicks))
-        model = Emmett(
+        fold = TuningFold.draw(queries, clicks, self.seed)
+        if fold is not None:
+            fitted = self.classifiers(queries[fold.training_rows], fold.training_clicks)
+            calibration = tune_own_classifiers(fold, items, fitted)
+        return Emmett(
             self.encoder,
             self.classifiers(queries, clicks),
             items,
@@ -72,36 +70,11 @@ class NGAME:
             neighbours=1,
             calibration=calibration,
             about={"method": self.name, "data": {"name": dataset.name, "fingerprint": dataset.fingerprint}},
+            item_embeddings=everything,
         )
-        model.take_vectors(model.index(everything))
-        return model
-
-
-def choose_own(held: HeldOut, items: Floats, classifiers: Classifiers) -> Calibration:
-    """The weight and the prior of the observed items' own classifiers that rank all items best together; the
-    representation of novel items is not scaled.
-
-    Args:
-        held: The fold.
-        items: (observed, dim) all observed items as if they were novel.
-        classifiers: Of the items that remain observed in the fold.
-    """
-    asked = classifiers.queries(held.generalized.queries)
-    base = torch.from_numpy(asked @ items.T)
-    added = torch.zeros_like(base)
-    added[:, held.seen] = torch.from_numpy(asked @ classifiers.weights.T)
-    n = torch.zeros(len(items))
-    n[held.seen] = torch.from_numpy(classifiers.clicks.astype(np.float32))
-    # Default first: where nothing is better, it stays.
-    candidates = [Calibration(), *(Calibration(own=o, prior_clicks=p) for o, p in product(OWN, PRIOR_CLICKS))]
-    judged = [
-        quality(base + added * (c.own * n / (n + c.prior_clicks)), held.generalized.clicks).mean
-        for c in candidates
-    ]
-    return candidates[int(np.argmax(judged))]
 
 
 def served(model: Emmett, dataset: Dataset) -> Dense:
     """An Emmett as a fitted baseline."""
     encode = encode_once(model.encoder, dataset)
-    return Dense(lambda queries: model.classifiers.queries(encode(queries)), model.vectors)
+    return Dense(lambda queries: model.classifiers.transform_queries(encode(queries)), model.vectors)

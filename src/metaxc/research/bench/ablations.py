@@ -29,19 +29,34 @@ QUERY, INFORMING, COUNT, GENERATOR, TRAINING, SELECTOR = (
 
 SHORTLIST = 20
 
-LEAKY: dict[str, Any] = {"generator": "transformer", "meta_training": "observed"}
+SELF: dict[str, Any] = {
+    "generator": "transformer",
+    "meta_training": {"items": "observed", "include_self": True},
+}
+LEAKY: dict[str, Any] = {"generator": "transformer", "meta_training": {"items": "observed"}}
 
 CHANGES: list[tuple[str, str, dict[str, Any]]] = [
-    ("without the query memory", QUERY, {"memory": 0}),
-    ("neighbours' embeddings in place of classifiers", INFORMING, {"informing": "embeddings"}),
-    ("centroids in place of classifiers", INFORMING, {"informing": "centroids"}),
+    ("without query expansion", QUERY, {"expansion_queries": 0}),
+    (
+        "neighbours' embeddings in place of classifiers",
+        INFORMING,
+        {"meta_training": {"neighbour_input": "embeddings"}},
+    ),
+    ("centroids in place of classifiers", INFORMING, {"meta_training": {"neighbour_input": "centroids"}}),
     ("one-vs-all in place of ridge", INFORMING, {"classifiers": "one_vs_all"}),
     *((f"K = {k}", COUNT, {"neighbours": k}) for k in (1, 2, 3, 6, 20)),
-    *((f"transformer, depth {d}", GENERATOR, {"generator": "transformer", "depth": d}) for d in (1, 2, 4)),
+    *(
+        (f"transformer, depth {d}", GENERATOR, {"generator": "transformer", "training": {"depth": d}})
+        for d in (1, 2, 4)
+    ),
     ("sum, K = 3", GENERATOR, {"generator": "sum", "neighbours": 3}),
     ("weighted sum, K = 3", GENERATOR, {"generator": "weighted_sum", "neighbours": 3}),
     ("transformer, trained on observed items", TRAINING, LEAKY),
-    ("transformer, self included in training", TRAINING, {**LEAKY, "include_self": True}),
+    (
+        "transformer, self included in training",
+        TRAINING,
+        SELF,
+    ),
     ("transformer, trainable classifiers", TRAINING, {**LEAKY, "training": {"train_classifiers": True}}),
 ]
 """Name, group and what changes; more rows are more lines here."""
@@ -77,7 +92,7 @@ def _rerank_selector(context: Context) -> Selector:
     texts = [dataset.items.texts[int(row)] for row in observed]
     itself = np.arange(len(observed))
     shortlists, _ = model.selector.select(model.embeddings, SHORTLIST, exclude_self=itself, texts=texts)
-    useful = trained.neighbour_usefulness(queries, clicks, model.informing, shortlists)
+    useful = trained.neighbour_usefulness(queries, clicks, model.neighbour_vectors, shortlists)
     base = Pretrained(context.config.base).folder
     rerank = trained.train_cross_encoder(texts, shortlists, useful, base, seed=context.config.seed)
     selector: Selector = selectors.RerankSelector(model.selector, rerank, texts, shortlist=SHORTLIST)

@@ -102,7 +102,7 @@ def _select(model: Emmett, items: list[str]) -> Stage:
 def _generate(model: Emmett, items: list[str]) -> Stage:
     vectors = model.encoder.encode_items(items)
     near, scores = model.selector.select(vectors, model.neighbours)
-    selected = gather(model.informing, near)
+    selected = gather(model.neighbour_vectors, near)
     return lambda at: model.generator.generate(vectors[at], selected[at], scores[at])
 
 
@@ -113,7 +113,7 @@ def _search(context: Context, model: Emmett, queries: list[str]) -> Stage:
 
 def _borrow(context: Context, model: Emmett, queries: list[str]) -> Stage:
     vectors = model.embed_queries(queries)
-    return lambda at: vectors[at] if model.memory is None else model.memory.expand(vectors[at])
+    return lambda at: vectors[at] if model.expansion is None else model.expansion.expand(vectors[at])
 
 
 def _siamese(context: Context, model: Emmett, queries: list[str]) -> Stage:

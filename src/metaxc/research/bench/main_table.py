@@ -14,9 +14,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from metaxc.arrays import Floats
-from metaxc.classifiers import Classifiers, ridge
+from metaxc.classifiers import ridge
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
+from metaxc.emmett.scoring import observed_vectors
 from metaxc.evaluation.protocol import evaluate
 from metaxc.evaluation.searches import model_search
 from metaxc.irene import SIZES, Irene
@@ -43,16 +44,15 @@ ORACLE_ADAPTED, ORACLE_FROZEN = "oracle (adapted)", "oracle (frozen)"
 
 def oracle_vectors(model: Emmett, dataset: Dataset) -> Floats:
     """(items, dim) float32: the model's items, but each novel item with training clicks as an observed one:
-    z + own · t(w), w a ridge regression on all training clicks, the hidden ones included."""
+    w a ridge regression on all training clicks, the hidden ones included."""
     clicks = dataset.train.clicks
     queries = model.embed_queries(model.encoder.encode_queries(dataset.train.queries.texts))
     asked = np.flatnonzero(np.diff(clicks.indptr) > 0)
     everything = ridge(queries[asked], csr_array(clicks[asked]))
     known = np.flatnonzero(dataset.novel_mask & (everything.clicks > 0))
-    own = Classifiers(everything.weights[known], everything.clicks[known])
     embeddings = model.encoder.encode_items(dataset.items.texts)[known]
     vectors = model.vectors.copy()
-    vectors[known] = embeddings + model.calibration.own * own.trusted(model.calibration.prior_clicks)
+    vectors[known] = observed_vectors(embeddings, everything.take(known), model.calibration)
     return vectors
 
 

@@ -66,11 +66,11 @@ def measure(model: Emmett, queries: Sequence[str], items: Sequence[str], batch: 
     """
     asked, given = _cycle(queries, batch), _cycle(items, batch)
     encoder = model.encoder
-    search = f"search, first {K}" + ("" if model.memory is None else ", query memory included")
+    search = f"search, first {K}" + ("" if model.expansion is None else ", query expansion included")
     with uncached(encoder):
         query_vectors, item_vectors = encoder.encode_queries(asked), encoder.encode_items(given)
         near, scores = model.selector.select(item_vectors, model.neighbours, texts=given)
-        selected = gather(model.informing, near)
+        selected = gather(model.neighbour_vectors, near)
         stages = [
             _stage("encode a query", lambda at: encoder.encode_queries(asked[at]), batch),
             _stage(search, lambda at: model.search_rows(query_vectors[at], K), batch),

@@ -143,7 +143,7 @@ def account(
         complexities,
         _totals(found, assumed, deviations, complexities),
         _notes(found, assumed, kappa),
-        _loose(found, queries, items, model.informing, draws, seed) if draws else (),
+        _loose(found, queries, items, model.neighbour_vectors, draws, seed) if draws else (),
     )
 
 

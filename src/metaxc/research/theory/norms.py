@@ -112,7 +112,7 @@ def mixed(model: Emmett, at_most: int = SAMPLED, seed: int = 0) -> Mixed:
     near, scores = model.selector.select(
         embeddings, model.neighbours, exclude_self=rows if itself else None, texts=texts
     )
-    return Mixed(embeddings, near, gather(model.informing, near), scores)
+    return Mixed(embeddings, near, gather(model.neighbour_vectors, near), scores)
 
 
 def measured(model: Emmett, queries: Floats, items: Mixed, *, count: int, clicks: int) -> Quantities:
@@ -125,7 +125,7 @@ def measured(model: Emmett, queries: Floats, items: Mixed, *, count: int, clicks
         count: N.
         clicks: Positive pairs.
     """
-    informing, scale = longest(model.informing), model.calibration.novel_scale
+    informing, scale = longest(model.neighbour_vectors), model.calibration.novel_scale
     vectors = max(informing, longest(items.embeddings))
     made = scale * model.generator.generate(items.embeddings, items.selected, items.scores)
     return Quantities(

@@ -1,0 +1,54 @@
+"""What a user sees first: the names, a quick import, and the README's code."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import metaxc
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_every_public_name_is_importable():
+    for name in metaxc.__all__:
+        assert getattr(metaxc, name).__name__ == name
+    assert set(metaxc.__all__) <= set(dir(metaxc))
+    with pytest.raises(AttributeError, match="nonsense"):
+        metaxc.nonsense  # noqa: B018
+
+
+def test_importing_metaxc_is_light():
+    code = "import sys, metaxc; print('torch' in sys.modules, 'scipy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_the_readmes_python_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    assert len(blocks) == 1
+    code = blocks[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+    assert code.count("assert") >= 2
+    exec(compile(code, "README.md", "exec"), {})
+    assert (tmp_path / "model" / "manifest.json").exists()
+
+
+def test_the_readmes_table_is_the_result_file():
+    command = [sys.executable, "benchmarks/results_page.py", "--headline"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert len(done.stdout.splitlines()) > 4
+    assert done.stdout.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_results_page_is_what_the_result_files_say(tmp_path):
+    page = tmp_path / "results.md"
+    page.write_bytes((ROOT / "docs" / "results.md").read_bytes())
+    command = [sys.executable, "benchmarks/results_page.py", "--page", str(page)]
+    subprocess.run(command, capture_output=True, check=True, cwd=ROOT)
+    assert page.read_text(encoding="utf-8") == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
