@@ -8,6 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from metaxc.research.bench.makers import with_vectors
+from metaxc.research.bench.oneshot import reveal
+from metaxc.research.bench.ratio import RATIOS, with_ratio
+from metaxc.research.report.bench_section import read_bench
 from scipy.sparse import csr_array
 
 from metaxc.data import Dataset
@@ -31,11 +35,7 @@ from metaxc.research.bench import (
     table_of,
 )
 from metaxc.research.bench.main_table import oracle_vectors
-from metaxc.research.bench.makers import with_vectors
-from metaxc.research.bench.oneshot import reveal
-from metaxc.research.bench.ratio import RATIOS, with_ratio
 from metaxc.research.bench.tables import gap_closed, markdown, table_markdown
-from metaxc.research.report.bench_section import read_bench
 from metaxc.selectors import cross_encoder
 
 CONFIG = IreneConfig(encoder="pretrained", folds=1)

@@ -8,6 +8,14 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from metaxc.research.report.bench_section import BenchRow, bench_tables
+from metaxc.research.report.gather import Curve, curves_of, seconds_of, warnings_of
+from metaxc.research.report.headline import Comparison, headlines, holm, sentence
+from metaxc.research.report.plots import Dot, dot_plot, need_altair
+from metaxc.research.report.provenance import flatten, git_commit
+from metaxc.research.report.render import signed, verdict
+from metaxc.research.report.report_latency import measure, uncached
+from metaxc.research.report.systems import Number, Pairs, judge, places_of
 
 from metaxc.data import ClickLog, Dataset, Texts, click_matrix
 from metaxc.emmett import Neighbour
@@ -16,16 +24,8 @@ from metaxc.errors import ConfigError, DataError
 from metaxc.evaluation import SETTINGS
 from metaxc.irene import Irene, IreneConfig
 from metaxc.research.report import gather, headline, provenance, read_bench, render
-from metaxc.research.report.bench_section import BenchRow, bench_tables
 from metaxc.research.report.gains import extremes, item_gains, similarity_bins
-from metaxc.research.report.gather import Curve, curves_of, seconds_of, warnings_of
-from metaxc.research.report.headline import Comparison, headlines, holm, sentence
-from metaxc.research.report.plots import Dot, dot_plot, need_altair
-from metaxc.research.report.provenance import flatten, git_commit
-from metaxc.research.report.render import signed, verdict
-from metaxc.research.report.report_latency import measure, uncached
 from metaxc.research.report.slices import all_slices, click_bounds
-from metaxc.research.report.systems import Number, Pairs, judge, places_of
 
 NASTY = "<script>alert('x')</script> & <b>\"bold\"</b>"
 

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+from metaxc.research.baselines.bm25 import tokens
 
 from metaxc.data import Dataset
 from metaxc.research.baselines import BM25
-from metaxc.research.baselines.bm25 import tokens
 
 ITEMS = {
     "a": "red apple",

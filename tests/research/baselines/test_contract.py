@@ -28,7 +28,7 @@ KINDS = [*BASELINES, "Retrained"]
 def made(kind: str, encoder) -> Baseline:
     if kind == "Retrained":
         return Retrained(Irene(IreneConfig(folds=0), encoder=encoder))
-    return BASELINES[kind].make(encoder)
+    return BASELINES[kind].build(encoder)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -103,7 +103,7 @@ def test_a_missing_package_says_how_to_install_it():
 
 
 def test_a_search_answers_among_the_items_allowed_only(market, hashed):
-    fitted = BASELINES["Siamese"].make(hashed).fit(market)
+    fitted = BASELINES["Siamese"].build(hashed).fit(market)
     found = scorer_search(fitted, len(market.items))(market.test.queries.texts[:4], 30, market.novel_mask)
     assert found.shape == (4, 30)
     assert market.novel_mask[found[:, :24]].all()

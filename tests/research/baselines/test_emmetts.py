@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from metaxc.research.baselines.dexa import DEXA, DexaConfig, cluster_vectors
+from metaxc.research.baselines.served import NGAME, choose_own, served
 
 from metaxc.classifiers import Classifiers, OneVsAllConfig, one_vs_all, ridge
 from metaxc.data.clicks import training_clicks
@@ -7,8 +9,6 @@ from metaxc.emmett import Emmett
 from metaxc.evaluation import evaluate
 from metaxc.research.baselines.baseline import scorer_search
 from metaxc.research.baselines.choosing import HeldOut
-from metaxc.research.baselines.dexa import DEXA, DexaConfig, cluster_vectors
-from metaxc.research.baselines.served import NGAME, choose_own, served
 from metaxc.selectors import ClusterSelector
 
 GROUPS = 40

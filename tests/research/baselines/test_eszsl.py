@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from metaxc.research.baselines.eszsl import DEFAULT_PENALTY, ESZSL, Problem, choose_penalties
 from scipy.sparse import csr_array
 
 from metaxc.data.clicks import training_clicks
-from metaxc.research.baselines.eszsl import DEFAULT_PENALTY, ESZSL, Problem, choose_penalties
 
 
 @pytest.mark.parametrize(("gamma", "lam"), [(0.5, 2.0), (3.0, 0.1)])

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from metaxc.research.baselines.kernel import from_neighbours
 
 from metaxc.classifiers import ridge
 from metaxc.data.clicks import training_clicks
 from metaxc.research.baselines import NeighbourKernel
-from metaxc.research.baselines.kernel import from_neighbours
 
 
 def test_a_novel_vector_is_the_weighted_mean_of_its_neighbours_classifiers():

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from metaxc.research.baselines.retrained import with_revealed
 from scipy.sparse import csr_array
 
 from metaxc import Irene, IreneConfig
 from metaxc.data.clicks import training_clicks
 from metaxc.errors import DataError
 from metaxc.research.baselines import Retrained
-from metaxc.research.baselines.retrained import with_revealed
 
 
 def revealed_clicks(dataset, items, most=None) -> csr_array:
