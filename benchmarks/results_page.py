@@ -12,10 +12,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from metaxc.research.bench.makers import DEFAULT
+
 from metaxc.errors import DataError
 from metaxc.research.bench import read_records
 from metaxc.research.bench.main_table import BARE
-from metaxc.research.bench.makers import DEFAULT
 from metaxc.research.bench.tables import COLUMNS, gap_closed, markdown, newest
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"

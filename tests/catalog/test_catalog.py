@@ -345,7 +345,7 @@ def test_a_search_does_not_wait_until_a_grown_base_is_made(catalog, monkeypatch)
     clicking.start()
     assert entered.wait(30)
     found = [hit.state for hit in catalog.search(["t0"], 300)[0] if hit.id == "new"]
-    waited = life.model is life.trained
+    waited = life.pipeline is life.trained.pipeline
     go_on.set()
     clicking.join()
     assert found == ["observed"]

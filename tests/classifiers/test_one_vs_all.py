@@ -13,7 +13,7 @@ def observed_part(world):
 
 def share_of_clicked(classifiers, queries, clicks):
     """How many of the four best items of each query it clicked; each clicked four."""
-    scores = classifiers.queries(queries) @ classifiers.weights.T
+    scores = classifiers.transform_queries(queries) @ classifiers.weights.T
     best = np.argsort(-scores, axis=1)[:, :4]
     return np.take_along_axis(clicks.toarray(), best, axis=1).mean()
 
@@ -35,9 +35,9 @@ def test_the_query_layer_is_only_there_when_asked_for(world):
     queries, clicks = observed_part(world)
     plain = one_vs_all(queries, clicks, OneVsAllConfig(epochs=1, query_layer=False))
     assert plain.query_layer is None
-    assert plain.queries(queries) is queries
+    assert plain.transform_queries(queries) is queries
     with_layer = one_vs_all(queries, clicks, OneVsAllConfig(epochs=1))
-    np.testing.assert_allclose(np.linalg.norm(with_layer.queries(queries), axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(with_layer.transform_queries(queries), axis=1), 1, atol=1e-5)
 
 
 def test_same_seed_same_weights(world):

@@ -15,6 +15,7 @@ from commands import run
 
 from metaxc import Emmett
 from metaxc.data import read_folder, split, write_folder
+from metaxc.emmett import read_about
 
 TRAIN = ["--encoder", "static", "--epochs", "20", "--threads", "1"]
 
@@ -88,7 +89,7 @@ def test_training_again_from_the_same_inputs_is_skipped_and_from_others_refused(
     before = (model / "manifest.json").stat().st_mtime_ns
     assert "already trained" in run("train", data, "--out", model, *TRAIN).stderr
     assert (model / "manifest.json").stat().st_mtime_ns == before
-    assert Emmett.about_of(model)["config"]["folds"] == 3
+    assert read_about(model)["config"]["folds"] == 3
     other = run("train", data, "--out", model, *TRAIN, "--folds", 1)
     assert "other inputs" in str(other.exception)
 

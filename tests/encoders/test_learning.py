@@ -31,11 +31,11 @@ def trainings(monkeypatch):
 
 
 def test_another_model_on_the_same_encoder_learns_it_no_more(dataset, trainings, tmp_path):
-    first = Irene(CONFIG, kept=tmp_path / "kept").fit(dataset)
+    first = Irene(CONFIG, encoder_cache=tmp_path / "kept").fit(dataset)
     learnt = len(trainings)
     assert learnt >= 1
     other = CONFIG.model_copy(update={"generator": "sum", "neighbours": 3})
-    second = Irene(other, kept=tmp_path / "kept").fit(dataset)
+    second = Irene(other, encoder_cache=tmp_path / "kept").fit(dataset)
     assert len(trainings) == learnt
     assert second.encoder.fingerprint == first.encoder.fingerprint
     plain = Irene(other).fit(dataset)

@@ -25,7 +25,7 @@ CONFIGS = {
         "generator": "post_norm",
         "classifiers": "one_vs_all",
         "neighbours": 3,
-        "meta_training": "observed",
+        "meta_training": {"items": "observed"},
     },
     "weighted_sum": {"generator": "weighted_sum", "classifiers": "centroid"},
 }

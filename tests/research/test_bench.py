@@ -19,7 +19,7 @@ from metaxc.errors import ConfigError, DataError
 from metaxc.evaluation import evaluate, model_search
 from metaxc.generators import Episode, GeneratorTraining, ResidualTransformer, train_generator
 from metaxc.irene import Irene, IreneConfig
-from metaxc.irene.parts import neighbours_of
+from metaxc.irene.model_parts import ConfiguredParts
 from metaxc.research.bench import (
     TABLES,
     Context,
@@ -217,9 +217,9 @@ class TestSwitches:
         return Irene(config, encoder=world.encoder).fit(world.dataset)
 
     def test_neighbours_embeddings_know_nothing_and_centroids_everything(self, world, tmp_path):
-        nothing = self.fitted(world, informing="embeddings", folds=0)
+        nothing = self.fitted(world, meta_training={"neighbour_input": "embeddings"}, folds=0)
         assert judged(nothing, world.dataset)["zero_shot"]["P@1"] < 30
-        everything = self.fitted(world, informing="centroids")
+        everything = self.fitted(world, meta_training={"neighbour_input": "centroids"})
         assert judged(everything, world.dataset)["zero_shot"]["P@1"] > 95
         everything.save(tmp_path / "m")
         again = type(everything).load(tmp_path / "m")
@@ -249,12 +249,21 @@ class TestSwitches:
     def test_an_item_is_its_own_nearest_neighbour_only_when_asked(self, world):
         items = np.asarray(world.encoder.items)
         itself = np.arange(len(items))
-        including = IreneConfig(generator="transformer", meta_training="observed", include_self=True)
-        assert neighbours_of(including, "transformer", items, 3)[0][:, 0].tolist() == itself.tolist()
-        found = neighbours_of(IreneConfig(generator="transformer"), "transformer", items, 3)[0]
+        including = IreneConfig(
+            generator="transformer", meta_training={"items": "observed", "include_self": True}
+        )
+        assert (
+            ConfiguredParts(including).training_neighbours("transformer", items, 3)[0][:, 0].tolist()
+            == itself.tolist()
+        )
+        found = ConfiguredParts(IreneConfig(generator="transformer")).training_neighbours(
+            "transformer", items, 3
+        )[0]
         assert found.shape == (len(items), 3)
         assert not (found == itself[:, None]).any()
-        assert neighbours_of(IreneConfig(generator="combine"), "combine", items, 3)[0].shape == (
+        assert ConfiguredParts(IreneConfig(generator="combine")).training_neighbours("combine", items, 3)[
+            0
+        ].shape == (
             0,
             3,
         )  # nothing to train
@@ -264,17 +273,19 @@ class TestSwitches:
             "generator": "transformer",
             "neighbours": 3,
             "folds": 0,
-            "meta_training": "observed",
+            "meta_training": {"items": "observed"},
         }
         plain = self.fitted(world, **settings)
-        with_self = self.fitted(world, **settings, include_self=True)
+        with_self = self.fitted(
+            world, **{**settings, "meta_training": {"items": "observed", "include_self": True}}
+        )
         trained = self.fitted(world, **settings, training={"train_classifiers": True})
         assert not np.array_equal(plain.vectors, with_self.vectors)
-        assert plain.bank is None
-        assert not np.array_equal(trained.informing, plain.informing)
+        assert plain.custom_neighbour_vectors is None
+        assert not np.array_equal(trained.neighbour_vectors, plain.neighbour_vectors)
 
 
-def test_the_cross_encoder_learns_from_observed_items_and_chooses_theneighbours_of(
+def test_the_cross_encoder_learns_from_observed_items_and_chooses_the_neighbours(
     context, world, monkeypatch, tmp_path
 ):
     """In its place a function that prefers the items of one group: all novel items are then made of those."""

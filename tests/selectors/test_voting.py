@@ -4,9 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaxc.classifiers.classifiers import normalize_rows
-from metaxc.errors import DataError
 from metaxc.selectors import NearestSelector, Voters, max_votes
-from metaxc.selectors.revealed import FewClicks, gram, inverted
 from metaxc.selectors.voting import OWN_TEXT, on_scale
 
 GROUPS, SIZE, DIM = 6, 4, 24
@@ -30,7 +28,7 @@ def elected(groups, item, queries, k=4):
     items = text_axes[[item]]
     rows, scores = NearestSelector(keys).select(items, k)
     owner = np.zeros(len(queries), dtype=np.int64)
-    return Voters(keys, bank).elect(items, rows, scores, query_axes[queries], owner), (rows, scores)
+    return Voters.over(keys, bank).elect(items, rows, scores, query_axes[queries], owner), (rows, scores)
 
 
 def test_one_revealed_query_pulls_in_its_group_though_the_text_says_another(groups):
@@ -63,7 +61,7 @@ def test_no_revealed_query_is_the_nearest_selector_to_the_last_bit(groups):
 def test_only_the_owner_is_touched(groups):
     keys, bank, text_axes, query_axes = groups
     rows, scores = NearestSelector(keys).select(text_axes[:3], 4)
-    made, made_scores, _ = Voters(keys, bank).elect(
+    made, made_scores, _ = Voters.over(keys, bank).elect(
         text_axes[:3], rows, scores, query_axes[[4]], np.array([1])
     )
     for item in (0, 2):
@@ -76,7 +74,7 @@ def test_an_item_never_votes_for_itself(groups):
     keys, bank, _, query_axes = groups
     own = np.array([12])
     rows, scores = NearestSelector(keys).select(keys[own], 4, exclude_self=own)
-    made, _, _ = Voters(keys, bank).elect(
+    made, _, _ = Voters.over(keys, bank).elect(
         keys[own], rows, scores, query_axes[[3]], np.array([0]), exclude_self=own
     )
     assert 12 not in made[0]
@@ -86,7 +84,7 @@ def test_an_item_never_votes_for_itself(groups):
 def test_fewer_observed_items_than_places():
     keys = np.eye(2, dtype=np.float32)
     rows, scores = NearestSelector(keys).select(keys[:1], 4)
-    made, made_scores, voter = Voters(keys, keys).elect(keys[:1], rows, scores, keys[1:], np.array([0]))
+    made, made_scores, voter = Voters.over(keys, keys).elect(keys[:1], rows, scores, keys[1:], np.array([0]))
     assert made.tolist() == [[0, 1, -1, -1]]
     np.testing.assert_allclose(made_scores[0, :2], [1, 1])
     assert np.isneginf(made_scores[0, 2:]).all()
@@ -119,7 +117,7 @@ def test_looking_at_k_of_each_voter_is_exact(seed, k, voters):
     items = random.normal(size=(1, 4)).astype(np.float32)
     queries = random.normal(size=(voters, 4)).astype(np.float32)
     rows, scores = NearestSelector(keys).select(items, k)
-    found, given_scores, _ = Voters(keys, bank).elect(
+    found, given_scores, _ = Voters.over(keys, bank).elect(
         items, rows, scores, queries, np.zeros(voters, np.int64)
     )
 
@@ -131,41 +129,3 @@ def test_looking_at_k_of_each_voter_is_exact(seed, k, voters):
     everyone = np.max(best, axis=0)
     np.testing.assert_allclose(given_scores[0], np.sort(everyone)[::-1][:k], atol=1e-4)
     np.testing.assert_allclose(everyone[found[0]], given_scores[0], atol=1e-4)
-
-
-class TestFewClicks:
-    def test_texts_come_in_one_call_and_arrays_in_between(self):
-        calls = []
-
-        def embed(given):
-            calls.append(given)
-            if isinstance(given, np.ndarray):
-                return given
-            return np.array([[float(len(text)), 1.0] for text in given], np.float32)
-
-        vectors = np.array([[7, 7]], np.float32)
-        few = FewClicks.of([["a", "bb"], [], vectors, ["ccc"]], 4, embed)
-        assert [list(call) for call in calls if not isinstance(call, np.ndarray)] == [["a", "bb", "ccc"]]
-        assert few.owner.tolist() == [0, 0, 2, 3]
-        assert few.queries[:, 0].tolist() == [1, 2, 7, 3]
-        assert few.names == ["a", "bb", "revealed query 1", "ccc"]
-        assert FewClicks.of([[], []], 2, embed) is None
-
-    def test_a_ridge_classifier_without_what_all_share(self):
-        random = np.random.default_rng(0)
-        shared = np.array([1.0, 0, 0, 0])
-        items = normalize_rows(2 * shared + 0.1 * random.normal(size=(500, 4)))
-        query = normalize_rows(np.array([[2.0, 0.3, 0, 0]]))
-        few = FewClicks(query, np.array([1]), ["q"], 2)
-        made = few.classifiers(inverted(gram(items)))
-        exact = np.linalg.solve(gram(items).astype(np.float64), query[0])
-        np.testing.assert_allclose(made.weights[1], exact / np.linalg.norm(exact), atol=1e-5)
-        assert abs(made.weights[1] @ shared) < 0.3 < 0.9 < query[0] @ shared
-        assert not made.weights[0].any()
-        assert made.clicks.tolist() == [0, 1]
-
-    def test_what_does_not_fit_is_named(self):
-        with pytest.raises(DataError, match="2 lists, 3 items"):
-            FewClicks.of([[], []], 3, lambda texts: texts)
-        with pytest.raises(DataError, match="in place of a list"):
-            FewClicks.of(["query"], 1, lambda texts: texts)

@@ -17,12 +17,9 @@ import numpy as np
 
 from metaxc.arrays import Floats
 from metaxc.catalog.records import State
-from metaxc.classifiers import Classifiers
-from metaxc.emmett import Emmett
-from metaxc.emmett.explanation import Explanation
-
-BLOCK = 1024
-"""Items represented at once; 1024 × 20 neighbours × 384 float32 are 30 MB."""
+from metaxc.classifiers import Classifiers, RevealedQueries
+from metaxc.emmett import Emmett, Explanation
+from metaxc.emmett.scoring import observed_vectors
 
 
 @dataclass(frozen=True)
@@ -80,13 +77,13 @@ class Lifecycle:
 
     def __init__(self, model: Emmett, observe_after: int):
         self.trained, self.observe_after = model, observe_after
-        self.model = model
+        self.pipeline = model.pipeline
         self._row_of = {model.items.ids[row]: place for place, row in enumerate(model.observed.tolist())}
 
     @property
     def base(self) -> int:
         """How many observed items inform others."""
-        return len(self.model.informing)
+        return len(self.pipeline.pool)
 
     def inform(self, informers: Sequence[ObservedItem], anew: bool = True) -> None:
         """Let these inform items from now on; whoever searches meanwhile is not disturbed.
@@ -95,16 +92,16 @@ class Lifecycle:
             informers: Items that have become observed.
             anew: Whether they come in the place of those told before, or are more of them.
         """
-        before = self.trained if anew else self.model
-        if not informers or not self.trained.can_grow:
-            self.model = before
+        before = self.trained.pipeline if anew else self.pipeline
+        if not informers or not before.pool.trained.can_grow:
+            self.pipeline = before
             return
         classifiers = Classifiers(
             np.stack([one.classifier for one in informers]), np.array([one.clicks for one in informers])
         )
         embeddings = np.stack([one.embedding for one in informers])
         ids, texts = [one.id for one in informers], [one.text for one in informers]
-        self.model = before.grown(ids, texts, embeddings, classifiers)
+        self.pipeline = before.with_observed_items(ids, texts, embeddings, classifiers)
 
     def state(self, trained: bool, clicks: int) -> State:
         """The state of an item with so many clicks."""
@@ -134,31 +131,28 @@ class Lifecycle:
             vector = self._observed(subject).vector
             share = 100 * float(subject.embedding @ vector) / max(float(vector @ vector), 1e-12)
             return Explanation(subject.text, [], share, 0.0, 0.0, 100.0 - share), vector
-        model = self.model
-        few = model.few_clicks([subject.queries], 1)
-        made = model.make(embedding, model.select(embedding, [subject.text], few), few)
-        return model.explained(subject.text, embedding, made, names), model.scaled(made)[0]
+        pipeline = self.pipeline
+        made = pipeline.run(embedding, texts=[subject.text], revealed=self._revealed([subject]))
+        return pipeline.explain(made, subject.text, names), made.vectors[0]
 
     def _young(self, subjects: Sequence[ItemInputs]) -> Floats:
         """(n, dim) vectors of novel and clicked items."""
-        model, made = self.model, []
-        for start in range(0, len(subjects), BLOCK):
-            some = subjects[start : start + BLOCK]
-            embeddings = np.stack([one.embedding for one in some])
-            few = model.few_clicks([one.queries for one in some], len(some))
-            chosen = model.select(embeddings, [one.text for one in some], few)
-            made.append(model.scaled(model.make(embeddings, chosen, few)))
-        return np.concatenate(made)
+        embeddings = np.stack([one.embedding for one in subjects])
+        texts = [one.text for one in subjects]
+        return self.pipeline.vectors(embeddings, texts=texts, revealed=self._revealed(subjects))
+
+    def _revealed(self, subjects: Sequence[ItemInputs]) -> RevealedQueries | None:
+        queries = [one.queries for one in subjects]
+        return RevealedQueries.embed(queries, len(subjects), self.trained.embed_queries)
 
     def _observed(self, subject: ItemInputs) -> Stage:
         embedding = subject.embedding[None]
         if subject.trained:  # its classifier stays as trained, whatever its text and its newer clicks say
-            row = [self._row_of[subject.id]]
-            trained = self.trained.classifiers
-            own = Classifiers(trained.weights[row], trained.clicks[row])
-            return Stage("observed", self.trained.with_own(embedding, own)[0])
-        few = self.trained.few_clicks([subject.queries], 1)
-        if few is None:
+            own = self.trained.classifiers.take([self._row_of[subject.id]])
+            return Stage("observed", observed_vectors(embedding, own, self.trained.calibration)[0])
+        revealed = self._revealed([subject])
+        if revealed is None:
             raise ValueError("an observed item has clicks")
-        own = self.trained.fitted(few)
-        return Stage("observed", self.trained.with_own(embedding, own)[0], own.weights[0])
+        own = self.pipeline.few_shot.fit(revealed)
+        vector = observed_vectors(embedding, own, self.trained.calibration)[0]
+        return Stage("observed", vector, own.weights[0])

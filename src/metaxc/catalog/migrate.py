@@ -90,10 +90,11 @@ class _Migration:
         """Known queries; then the items that will inform others; then, with these, all others."""
         self._queries()
         rows = self.old.rows("SELECT key, id, clicks FROM items ORDER BY ifnull(since, 9e18), key")
+        can_grow = self.model.pipeline.pool.trained.can_grow
         informers = [
             key
             for key, name, clicks in rows
-            if clicks >= self.life.observe_after and name not in self.observed and self.model.can_grow
+            if clicks >= self.life.observe_after and name not in self.observed and can_grow
         ]
         self._items(informers)
         told = self.new.rows(f"{WHOLE} WHERE since IS NOT NULL ORDER BY since, key")

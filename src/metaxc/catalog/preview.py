@@ -15,9 +15,10 @@ from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.records import Point, Preview, ReachedQuery
 from metaxc.catalog.rows import stacked
 from metaxc.catalog.store import Store
+from metaxc.classifiers import RevealedQueries
 from metaxc.classifiers.classifiers import normalize_rows
-from metaxc.emmett import Emmett
-from metaxc.emmett.explanation import Made, Neighbour
+from metaxc.emmett.neighbour_pool import NeighbourPool
+from metaxc.emmett.pipeline import MetaClassifiers
 from metaxc.index.topk import top_k
 
 REACH = 10
@@ -72,35 +73,25 @@ class Previewer:
     def preview(self, text: str, without: frozenset[str], revealed: Sequence[str]) -> Preview:
         """As `Catalog.preview`."""
         seconds: dict[str, float] = {}
-        model = self.followed.life.model
+        model, pipeline = self.followed.life.trained, self.followed.life.pipeline
         with _timed(seconds, "encode"):
             embedding = model.encoder.encode_items([text])
-            few = model.few_clicks([list(revealed)], 1)
-        with _timed(seconds, "select"):
-            chosen = model.select(embedding, [text], few)
-            named = [
-                (model.name_of(int(row)), int(row), place)
-                for place, row in enumerate(chosen.rows[0])
-                if row >= 0
-            ]
-            left = chosen.without([row for (name, _), row, _ in named if name in without])
-        with _timed(seconds, "generate"):
-            made = model.make(embedding, left, few)
-            vector = model.scaled(made)[0]
-        names = [] if few is None else few.names
-        explanation = model.explained(text, embedding, made, names)
-        off = tuple(
-            Neighbour(name, told, float(chosen.scores[0, place]), 0.0, 0.0)
-            for (name, told), _, place in named
-            if name in without
-        )
+            queries = RevealedQueries.embed([list(revealed)], 1, model.embed_queries)
+        made = pipeline.run(embedding, texts=[text], revealed=queries, exclude=without, seconds=seconds)
+        explanation = pipeline.explain(made, text, [] if queries is None else queries.names)
         pool = self.pool()
         with _timed(seconds, "reach"):
-            reached = _reached(pool, embedding[0], vector)
+            reached = _reached(pool, embedding[0], made.vectors[0])
         with _timed(seconds, "map"):
-            points = _map(model, text, embedding[0], vector, made, pool, reached)
+            points = _map(pipeline.pool, text, made, pool, reached)
         return Preview(
-            text, explanation, off, tuple(reached[:SHOWN_REACHED]), points, len(pool.texts), seconds
+            text,
+            explanation,
+            tuple(made.excluded),
+            tuple(reached[:SHOWN_REACHED]),
+            points,
+            len(pool.texts),
+            seconds,
         )
 
     def pool(self) -> Pool:
@@ -158,19 +149,18 @@ def _reached(pool: Pool, embedding: Floats, vector: Floats) -> list[ReachedQuery
 
 
 def _map(
-    model: Emmett,
+    neighbours: NeighbourPool,
     text: str,
-    embedding: Floats,
-    vector: Floats,
-    made: Made,
+    made: MetaClassifiers,
     pool: Pool,
     reached: Sequence[ReachedQuery],
 ) -> tuple[Point, ...]:
     """The two directions in which the surroundings differ most."""
-    rows = [int(row) for row in made.chosen.rows[0] if row >= 0]
+    rows = [int(row) for row in made.selection.rows[0] if row >= 0]
+    near = neighbours.embeddings_at(np.array(rows, dtype=np.int64))
     places = {query: place for place, query in enumerate(pool.texts)}
     asked = [places[one.query] for one in reached[:MAPPED_QUERIES]]
-    parts = [embedding[None], vector[None], model.selector.embeddings[rows], pool.moved[asked]]
+    parts = [made.embeddings, made.vectors, near, pool.moved[asked]]
     points = normalize_rows(np.concatenate(parts))
     centred = points - points.mean(axis=0)
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
@@ -181,7 +171,7 @@ def _map(
     labels = [
         text,
         "meta-classifier",
-        *(model.name_of(row)[1] for row in rows),
+        *(neighbours.name(row)[1] for row in rows),
         *(pool.texts[place] for place in asked),
     ]
     return tuple(

@@ -195,7 +195,9 @@ class Reader:
     def represent(self, texts: Sequence[str]) -> Floats:
         """(n, dim) float32: the meta-classifiers of new items, which nothing is written of."""
         self._follow()
-        return self._followed.life.model.represent([validate_text(text) for text in texts])
+        texts = [validate_text(text) for text in texts]
+        embeddings = self.trained.encoder.encode_items(texts)
+        return self._followed.life.pipeline.vectors(embeddings, texts=texts)
 
     def about(self) -> CatalogSummary:
         """The catalog in figures."""

@@ -2,6 +2,16 @@
 
 from metaxc.classifiers.classifiers import Classifiers
 from metaxc.classifiers.closed_form import centroid, ridge
+from metaxc.classifiers.few_shot import FewShotFitter, Revealed, RevealedQueries
 from metaxc.classifiers.one_vs_all import OneVsAllConfig, one_vs_all
 
-__all__ = ["Classifiers", "OneVsAllConfig", "centroid", "one_vs_all", "ridge"]
+__all__ = [
+    "Classifiers",
+    "FewShotFitter",
+    "OneVsAllConfig",
+    "Revealed",
+    "RevealedQueries",
+    "centroid",
+    "one_vs_all",
+    "ridge",
+]

@@ -1,8 +1,8 @@
 """Trained one-vs-all classifiers: binary cross-entropy of every item against every query, as in the paper.
 
-Up to `ALL_ITEMS` items each step scores its queries against all of them. Above that it scores the clicked
-items of the batch and negatives mined for its queries: the items the classifiers of the last refresh
-ranked highest, a few at random, and the clicked items of the rest of the batch.
+Up to `ALL_ITEMS` items, each step scores its queries against all of them. Above that it scores the clicked items of the
+batch and hard negatives mined for its queries: the items that the classifiers ranked highest at the beginning of the
+epoch, some random items, and the items clicked by the rest of the batch.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_array
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
-from tqdm import tqdm
 
 from metaxc.arrays import Floats, Rows
 from metaxc.classifiers.classifiers import Classifiers, check_training, normalize_rows
 from metaxc.classifiers.closed_form import ridge
 from metaxc.index.topk import top_k
+from metaxc.training_loop import run_training, shuffled_batches
 
 ALL_ITEMS = 50_000
 """512 queries × 50,000 items are 100 MiB of logits: the most that a step on a laptop should hold."""
@@ -31,10 +31,12 @@ class OneVsAllConfig(BaseModel):
 
     epochs: int = Field(4, ge=1, description="passes over the queries")
     batch: int = Field(512, ge=1, description="queries per step")
-    learning_rate: float = Field(2e-3, gt=0, description="Adam's, falling linearly to 0")
-    scale: float = Field(20.0, gt=0, description="of the logits at the start; learnt")
+    learning_rate: float = Field(2e-3, gt=0, description="Adam's learning rate, decaying linearly to 0")
+    scale: float = Field(
+        20.0, gt=0, description="multiplies the cosine similarities to give logits; learnt from here"
+    )
     query_layer: bool = Field(True, description="train one residual layer over the query embeddings too")
-    mined: int = Field(20, ge=1, description="mined negatives per query, above the all-items size")
+    mined: int = Field(20, ge=1, description="hard negatives per query, where not all items are scored")
     all_items: int = Field(ALL_ITEMS, ge=0, description="score all items up to this many")
 
 
@@ -51,9 +53,9 @@ def one_vs_all(
     Args:
         queries: (queries, dim) float32.
         clicks: (queries, observed).
-        config: How.
-        start: Where to start.
-        seed: Of the order and the random negatives.
+        config: How they are trained.
+        start: The classifiers to start from.
+        seed: Draws the order and the random negatives.
     """
     check_training(queries, clicks)
     config = config or OneVsAllConfig()
@@ -69,35 +71,31 @@ def one_vs_all(
     bias = nn.Parameter(torch.tensor(float(np.log(share)) - 2.0))
     log_scale = nn.Parameter(torch.tensor(config.scale).log())
     rest = [bias, log_scale, *([layer] if config.query_layer else [])]
-    optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(rest, lr=config.learning_rate)]
-    optimizers.append(
+    optimizers = [
+        torch.optim.Adam(rest, lr=config.learning_rate),
         torch.optim.Adam(weights.parameters(), lr=config.learning_rate)
         if dense
-        else torch.optim.SparseAdam(list(weights.parameters()), lr=config.learning_rate)
-    )
+        else torch.optim.SparseAdam(list(weights.parameters()), lr=config.learning_rate),
+    ]
     per_epoch = -(-len(queries) // config.batch)
-    steps = per_epoch * config.epochs
-    with tqdm(total=steps, desc="train classifiers", unit="step", disable=None, leave=False) as bar:
-        for step in range(steps):
-            if step % per_epoch == 0:
-                order = random.permutation(len(queries))
-                mined = None if dense else _mine(queries, weights, layer, config)
-            rows = order[(step % per_epoch) * config.batch :][: config.batch]
-            x = torch.from_numpy(np.array(queries[rows]))
-            x = functional.normalize(x + x @ layer, dim=1) if config.query_layer else x
-            columns = None if mined is None else _candidates(clicks, rows, mined, random)
-            w = weights.weight if columns is None else weights(torch.from_numpy(columns))
-            logits = log_scale.exp() * (x @ w.T) + bias
-            loss = functional.binary_cross_entropy_with_logits(
-                logits, _targets(clicks, rows, columns), reduction="sum"
-            ) / len(rows)
-            for optimizer in optimizers:
-                optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - step / steps)
-                optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            for optimizer in optimizers:
-                optimizer.step()
-            bar.update()
+    batches = shuffled_batches(len(queries), config.batch, random, keep_last=True)
+    mined: Rows | None = None
+
+    def compute_loss(step: int) -> Tensor:
+        nonlocal mined
+        rows = next(batches)
+        if not dense and step % per_epoch == 0:
+            mined = _mine(queries, weights, layer, config)
+        x = torch.from_numpy(np.array(queries[rows]))
+        x = functional.normalize(x + x @ layer, dim=1) if config.query_layer else x
+        columns = None if mined is None else _candidates(clicks, rows, mined, random)
+        w = weights.weight if columns is None else weights(torch.from_numpy(columns))
+        logits = log_scale.exp() * (x @ w.T) + bias
+        return functional.binary_cross_entropy_with_logits(
+            logits, _targets(clicks, rows, columns), reduction="sum"
+        ) / len(rows)
+
+    run_training(compute_loss, optimizers, per_epoch * config.epochs, label="train classifiers")
     trained = normalize_rows(weights.weight.detach().numpy())
     return Classifiers(trained, start.clicks, layer.detach().numpy() if config.query_layer else None)
 

@@ -160,12 +160,12 @@ def _size(name: str) -> dict[str, Any]:
 
 def _done(out: Path, inputs: str, overwrite: bool) -> bool:
     """Whether OUT already is this very model; another one there is an error unless it may be replaced."""
-    from metaxc.emmett import Emmett
+    from metaxc.emmett import read_about
 
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     try:
-        about = Emmett.about_of(out)
+        about = read_about(out)
     except MetaxcError as error:
         if overwrite:
             return False

@@ -1,4 +1,4 @@
-"""Observed items that play novel, and queries that play test: what is chosen is chosen on these."""
+"""Folds: observed items that play novel and queries that play test, on which constants are chosen."""
 
 from __future__ import annotations
 
@@ -19,49 +19,59 @@ class Fold:
     """Which observed items play novel and which queries play test.
 
     Args:
-        pseudo_novel: (observed,) bool.
-        held: (queries,) bool.
+        pseudo_novel: (observed,) bool, the items that play novel.
+        held: (queries,) bool, the queries that play test.
     """
 
     pseudo_novel: Mask
     held: Mask
 
+    @property
+    def novel(self) -> Rows:
+        """Columns of the pseudo-novel items."""
+        return np.flatnonzero(self.pseudo_novel)
+
+    @property
+    def observed(self) -> Rows:
+        """Columns of the items that remain observed."""
+        return np.flatnonzero(~self.pseudo_novel)
+
     def training(self, clicks: csr_array) -> tuple[Rows, csr_array]:
         """Rows of the queries that remain to learn from, and their clicks on the remaining items."""
-        kept = csr_array(clicks[:, np.flatnonzero(~self.pseudo_novel)])
+        kept = csr_array(clicks[:, self.observed])
         rows = np.flatnonzero((np.diff(kept.indptr) > 0) & ~self.held)
         return rows, csr_array(kept[rows])
 
-    def judging(self, clicks: csr_array) -> tuple[Rows, csr_array]:
+    def validating(self, clicks: csr_array) -> tuple[Rows, csr_array]:
         """Rows of the held-out queries that clicked a pseudo-novel item, and those clicks."""
         rows = np.flatnonzero(self.held)
-        judged = csr_array(clicks[rows][:, np.flatnonzero(self.pseudo_novel)])
-        some = np.diff(judged.indptr) > 0
-        return rows[some], csr_array(judged[some])
+        validated = csr_array(clicks[rows][:, self.novel])
+        some = np.diff(validated.indptr) > 0
+        return rows[some], csr_array(validated[some])
 
     def is_enough(self, clicks: csr_array) -> bool:
-        """Whether there are items and queries enough to choose by, and something left to learn from."""
-        if self.pseudo_novel.sum() < FEWEST_ITEMS or len(self.judging(clicks)[0]) < FEWEST_QUERIES:
+        """Whether there are enough items and queries to choose by, and something left to learn from."""
+        if self.pseudo_novel.sum() < FEWEST_ITEMS or len(self.validating(clicks)[0]) < FEWEST_QUERIES:
             return False
         return len(self.training(clicks)[0]) > 0
 
     @staticmethod
     def draw(clicks: csr_array, seed: int, share: float = SHARE) -> Fold | None:
-        """A random fold, or None where the data are too few to choose anything by."""
+        """A random fold, or None where there are too few data to choose anything by."""
         return next(iter(Fold.partition(clicks, seed, 1, share)), None)
 
     @staticmethod
     def partition(clicks: csr_array, seed: int, count: int, share: float = SHARE) -> list[Fold]:
-        """`count` random folds that share no pseudo-novel item and no held-out query, but for those with too few data
-        to choose anything by.
+        """At most `count` random folds that share no pseudo-novel item and no held-out query; those with too few data
+        to choose anything by are left out.
 
-        Disjoint, because what a generator learns on one fold's items is judged on another's.
+        They are disjoint because what a generator learns on one fold's items is validated on another's.
 
         Args:
             clicks: (queries, observed).
-            seed: Of the two permutations that are cut into folds.
-            count: How many.
-            share: Of the items and of the queries in each fold; less where `count` of them would be more than all.
+            seed: Draws the two permutations that are cut into folds.
+            count: How many folds.
+            share: The share of the items and of the queries in each fold, at most 1 / count.
         """
         random = np.random.default_rng(seed)
         queries, items = clicks.shape

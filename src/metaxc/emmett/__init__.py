@@ -1,7 +1,18 @@
-"""The framework as one model: represent, search, explain, save, load (`model`)."""
+"""The framework as one model: represent, search, explain, save, load."""
 
-from metaxc.emmett.calibration import Calibration
 from metaxc.emmett.explanation import Explanation, Neighbour
 from metaxc.emmett.model import Emmett, Hit
+from metaxc.emmett.model_folder import read_about
+from metaxc.emmett.query_expansion import ExpansionConfig, QueryExpansion
+from metaxc.emmett.scoring import Calibration
 
-__all__ = ["Calibration", "Emmett", "Explanation", "Hit", "Neighbour"]
+__all__ = [
+    "Calibration",
+    "Emmett",
+    "ExpansionConfig",
+    "Explanation",
+    "Hit",
+    "Neighbour",
+    "QueryExpansion",
+    "read_about",
+]

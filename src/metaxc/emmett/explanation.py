@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from metaxc.arrays import Floats, Rows
-from metaxc.selectors.voting import OWN_TEXT
+from metaxc.arrays import Floats
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """What informs an item: an observed item by its classifier, or a cluster by its vector.
+    """Something that informs an item: an observed item by its classifier, or a cluster by its vector.
 
-    `weight` is what the generator multiplies its vector with; `share` is its part of the
-    meta-classifier: the weighted vector projected on the whole, in percent. `voter` is the revealed query
-    whose vote brought it, None where the item's own text did.
+    `weight` is what the generator multiplies its vector with; `share` is its part of the meta-classifier in percent:
+    the weighted vector projected on the whole. `voter` is the revealed query that brought it, None where the item's
+    own text did.
     """
 
     id: str
@@ -40,79 +39,37 @@ class Explanation:
     revealed_share: float = 0.0
 
 
-@dataclass(frozen=True)
-class Selected:
-    """What informs n items.
-
-    Args:
-        rows: (n, K) rows of the bank, −1 pads.
-        scores: (n, K) how similar, −inf where padded.
-        voters: (n, K) by which voter: `OWN_TEXT`, or the place of a revealed query.
-    """
-
-    rows: Rows
-    scores: Floats
-    voters: Rows
-
-    def without(self, unwanted: Sequence[int]) -> Selected:
-        """The others alone: nothing takes the place of what is left out."""
-        off = np.isin(self.rows, np.asarray(unwanted, dtype=np.int64))
-        return Selected(np.where(off, -1, self.rows), np.where(off, -np.inf, self.scores), self.voters)
-
-
-@dataclass(frozen=True)
-class Made:
-    """Meta-classifiers of n items, with what they were made of.
-
-    Args:
-        chosen: What was selected.
-        selected: (n, K, dim) the vectors at its rows.
-        generated: (n, dim) what the generator made of them.
-        evidence: (n, dim) what the revealed queries add.
-    """
-
-    chosen: Selected
-    selected: Floats
-    generated: Floats
-    evidence: Floats | None
-
-
-def explained(
+def decompose(
     text: str,
-    made: Made,
-    embedding: Floats,
+    vector: Floats,
+    parts: Floats,
     weights: Floats,
-    whole: Floats,
-    name: Callable[[int], tuple[str, str]],
-    voters: Sequence[str],
+    names: Sequence[tuple[str, str] | None],
+    similarities: Floats,
+    voters: Sequence[str | None],
+    first_clicks: Floats | None,
 ) -> Explanation:
-    """One item's meta-classifier, taken apart.
+    """Split one meta-classifier into the shares of its parts.
 
     Args:
-        text: The item's.
-        made: What was made, of this one item.
-        embedding: (dim,) the item's own.
-        weights: (K + 1,) what the generator multiplied the embedding and each selected vector with, scaled as the
-            meta-classifier is.
-        whole: (dim,) the meta-classifier.
-        name: Row of the bank to its id and text.
-        voters: What to call the revealed queries.
+        text: The item's text.
+        vector: (dim,) the meta-classifier.
+        parts: (K + 1, dim) the weighted embedding of its text, then the weighted vector of each neighbour.
+        weights: (K,) the weights of the neighbours.
+        names: (K,) id and text of each neighbour; None where there is no neighbour.
+        similarities: (K,) similarity of each neighbour.
+        voters: (K,) the revealed query that brought each neighbour; None for the item's own text.
+        first_clicks: (dim,) what the revealed queries add; None where there are none.
     """
-    parts = weights[:, None] * np.concatenate([embedding[None], made.selected[0]])
-    if made.evidence is not None:
-        parts = np.concatenate([parts, made.evidence])
-    shares = (100 * (parts @ whole) / max(float(whole @ whole), 1e-12)).tolist()
-    revealed_share = shares.pop() if made.evidence is not None else 0.0
+    if first_clicks is not None:
+        parts = np.concatenate([parts, first_clicks[None]])
+    shares = (100 * (parts @ vector) / max(float(vector @ vector), 1e-12)).tolist()
+    revealed_share = shares.pop() if first_clicks is not None else 0.0
+    found = zip(names, similarities.tolist(), weights.tolist(), shares[1:], voters, strict=True)
     neighbours = [
-        Neighbour(
-            *name(int(row)),
-            float(made.chosen.scores[0, place]),
-            float(weights[place + 1]),
-            shares[place + 1],
-            voters[voter] if voter != OWN_TEXT else None,
-        )
-        for place, (row, voter) in enumerate(zip(made.chosen.rows[0], made.chosen.voters[0], strict=True))
-        if row >= 0
+        Neighbour(*name, similarity, weight, share, voter)
+        for name, similarity, weight, share, voter in found
+        if name is not None
     ]
     return Explanation(
         text,

@@ -1,21 +1,12 @@
-"""The framework: encoder + classifiers + selector + generator as one model.
+"""The framework: encoder, classifiers, selector and generator as one model.
 
-A novel item's embedding selects K observed classifiers; the generator makes its meta-classifier from them.
-An observed item has learnt from clicks of its own. Either way a classifier is trusted by the number of clicks
-it was fitted on, t(w) = n / (n + prior) · w:
+A novel item's embedding selects K observed classifiers, from which the generator makes its meta-classifier. An observed
+item has a classifier of its own, trained on its clicks. `metaxc.emmett.scoring` has the formulas; their constants are
+chosen on pseudo-novel items (`metaxc.tuning`) so that both kinds of items rank fairly together. An item with its first
+clicks stands between the two: the queries that clicked it vote for its neighbours (`metaxc.selectors.voting`) and count
+as a small classifier of its own.
 
-    novel:     u = novel_scale · G(z, t(w₁), …, t(w_K))
-    observed:  u = z + own · t(w)
-
-A query may borrow from its neighbours too, the training queries nearest to it (`metaxc.memory`).
-
-The constants are chosen on pseudo-novel items (`metaxc.tuning`), so that both kinds rank fairly together. Between
-the two stands an item with its first few clicks: the queries revealed for it vote for its neighbours
-(`metaxc.selectors.voting`), and count as a small classifier of its own:
-
-    few clicks: u = novel_scale · G(…) + own · t(w),  w a ridge classifier of the revealed queries
-
-The parts are exchangeable. Other selectors and another bank of vectors make other methods of the same model:
+The parts are exchangeable. Another selector over other vectors makes another method of the same model:
 `metaxc.research.baselines` has NGAME and DEXA.
 """
 
@@ -30,27 +21,26 @@ from typing import Any
 
 import numpy as np
 
-from metaxc.arrays import Doubles, Floats, Mask, Rows
+from metaxc.arrays import Floats, Mask, Rows
 from metaxc.artifacts import Arrays, json_digest
-from metaxc.classifiers import Classifiers
+from metaxc.classifiers import Classifiers, FewShotFitter, Revealed, RevealedQueries
 from metaxc.data import Texts
-from metaxc.emmett.calibration import Calibration
-from metaxc.emmett.explanation import Explanation, Made, Selected, explained
-from metaxc.emmett.growth import Base
-from metaxc.emmett.model_folder import read_facts, read_parts, write_model
+from metaxc.emmett.explanation import Explanation
+from metaxc.emmett.model_folder import read_model, write_model
+from metaxc.emmett.neighbour_pool import NeighbourPool, TrainedPool
+from metaxc.emmett.pipeline import MetaClassifierPipeline
+from metaxc.emmett.query_expansion import QueryExpansion
+from metaxc.emmett.scoring import NEIGHBOUR_PRIOR, Calibration, observed_vectors, scale_by_trust
 from metaxc.encoders import EmbeddingCache, Encoder, unit_rows
 from metaxc.errors import DataError
-from metaxc.generators import TorchGenerator, gather
+from metaxc.generators import TorchGenerator
 from metaxc.index.topk import top_k
-from metaxc.memory import QueryMemory
-from metaxc.selectors import ClusterSelector, NearestSelector, Selector, Voters
-from metaxc.selectors.revealed import FewClicks, Revealed, gram, inverted
-from metaxc.selectors.voting import OWN_TEXT
+from metaxc.selectors import ClusterSelector, NearestSelector, Selector
 
 
 @dataclass(frozen=True)
 class Hit:
-    """One answer of a search."""
+    """One result of a search."""
 
     id: str
     text: str
@@ -62,21 +52,27 @@ class Emmett:
     """A trained meta-classification model.
 
     Args:
-        encoder: Texts to embeddings.
-        classifiers: Of the observed items.
-        embeddings: (observed, dim) the observed items' embeddings, in the classifiers' order: what they are
-            represented by beside their classifiers.
-        generator: Selected vectors to meta-classifier.
-        items: All items the model can answer with.
+        encoder: Turns texts into embeddings.
+        classifiers: The classifiers of the observed items.
+        embeddings: (observed, dim) embeddings of the observed items, in the classifiers' order.
+        generator: Turns selected vectors into meta-classifiers.
+        items: All items that a search can return.
         observed: (observed,) rows of the observed items among `items`, in the classifiers' order.
-        neighbours: K.
+        neighbours: K, how many neighbours inform an item.
+        neighbour_prior: Clicks at which a neighbour's classifier has half its weight.
         calibration: How observed and novel items rank together.
-        vectors: (items, dim) representations of `items`; made now when None.
-        about: How it was trained, for people and reports.
-        selector: What informs an item; the nearest observed items when None.
-        bank: (m, dim) the vectors that the selector's rows point at; when None the observed classifiers, scaled
-            by trust.
-        memory: Training queries that a query borrows from; None for none.
+        vectors: (items, dim) the items as they are ranked; computed when first needed if None.
+        item_embeddings: (items, dim) embeddings to compute `vectors` from; None encodes the texts.
+        about: How the model was trained, for people and reports.
+        selector: Selects what informs an item; the nearest observed items if None.
+        neighbour_vectors: (m, dim) the vectors at the selector's rows; if None the observed classifiers, scaled by
+            trust.
+        expansion: Expands queries by similar training queries; None for no expansion.
+
+    Example:
+        >>> model = Emmett.load("model")  # doctest: +SKIP
+        >>> model.search(["marathon gear"], k=3)  # doctest: +SKIP
+        >>> model.explain("minimalist running sandals").neighbours  # doctest: +SKIP
     """
 
     def __init__(
@@ -89,34 +85,38 @@ class Emmett:
         observed: Rows,
         *,
         neighbours: int = 10,
+        neighbour_prior: float = NEIGHBOUR_PRIOR,
         calibration: Calibration | None = None,
         vectors: Floats | None = None,
+        item_embeddings: Floats | None = None,
         about: dict[str, Any] | None = None,
         selector: Selector | None = None,
-        bank: Floats | None = None,
-        memory: QueryMemory | None = None,
+        neighbour_vectors: Floats | None = None,
+        expansion: QueryExpansion | None = None,
     ):
         self.encoder = encoder
         self.classifiers = classifiers
         self.embeddings = embeddings
         self.selector: Selector = NearestSelector(embeddings) if selector is None else selector
-        self.bank = bank
-        self.memory = memory
-        if len(self.selector.embeddings) != len(classifiers if bank is None else bank):
+        count = len(classifiers if neighbour_vectors is None else neighbour_vectors)
+        if len(self.selector.embeddings) != count:
             raise DataError(
-                "The selector and the bank do not fit together",
-                got=f"{self.selector!r} over {len(classifiers if bank is None else bank):,} vectors",
-                expected="a vector per row that the selector can select",
-                fix="give the bank that belongs to the selector",
+                "The selector and the neighbour vectors do not fit together",
+                got=f"{self.selector!r} over {count:,} vectors",
+                expected="a vector for each row that the selector can select",
+                fix="give the neighbour vectors that belong to the selector",
             )
+        self.custom_neighbour_vectors = neighbour_vectors
+        self.expansion = expansion
         self.generator = generator
         self.items = items
         self.observed = observed
         self.neighbours = neighbours
+        self.neighbour_prior = neighbour_prior
         self.calibration = calibration or Calibration()
         self.about = about or {}
         self._vectors = vectors
-        self._base: Base | None = None
+        self._item_embeddings = item_embeddings
 
     def __repr__(self) -> str:
         return (
@@ -132,30 +132,46 @@ class Emmett:
         return mask
 
     @cached_property
-    def informing(self) -> Floats:
-        """(m, dim) float32: the bank, by default the observed classifiers scaled by trust."""
-        if self.bank is not None:
-            return self.bank
-        return self.classifiers.trusted(self.calibration.neighbour_prior)
+    def neighbour_vectors(self) -> Floats:
+        """(m, dim) float32: the vectors that inform items, by default the observed classifiers scaled by trust."""
+        if self.custom_neighbour_vectors is not None:
+            return self.custom_neighbour_vectors
+        return scale_by_trust(self.classifiers, self.neighbour_prior)
+
+    @cached_property
+    def pipeline(self) -> MetaClassifierPipeline:
+        """What makes meta-classifiers."""
+        named = len(self.neighbour_vectors) == len(self.classifiers)
+        named = named and not isinstance(self.selector, ClusterSelector)
+        can_grow = isinstance(self.selector, NearestSelector) and self.custom_neighbour_vectors is None
+        observed = self.items.take(self.observed) if named else None
+        return MetaClassifierPipeline(
+            NeighbourPool(TrainedPool(self.selector, self.neighbour_vectors, observed, can_grow)),
+            self.generator,
+            self.calibration,
+            self.neighbours,
+            self.neighbour_prior,
+            FewShotFitter(self.embeddings),
+        )
 
     @property
     def vectors(self) -> Floats:
-        """(items, dim) float32, what `search` ranks: own for observed items, meta for novel ones."""
+        """(items, dim) float32, what `search` ranks: observed items by their own classifiers, novel ones by
+        meta-classifiers."""
         if self._vectors is None:
-            self._vectors = self.index(self.encoder.encode_items(self.items.texts))
+            embeddings = self._item_embeddings
+            if embeddings is None:
+                embeddings = self.encoder.encode_items(self.items.texts)
+            vectors = np.empty((len(self.items), self.encoder.dim), dtype=np.float32)
+            vectors[self.observed] = observed_vectors(self.embeddings, self.classifiers, self.calibration)
+            novel = self._embed(np.asarray(embeddings[self.novel]), self.encoder.encode_items, "item")
+            texts = [self.items.texts[row] for row in np.flatnonzero(self.novel).tolist()]
+            vectors[self.novel] = self.pipeline.vectors(novel, texts=texts)
+            self._vectors, self._item_embeddings = vectors, None
         return self._vectors
 
-    def index(self, embeddings: Floats) -> Floats:
-        """(items, dim) float32: every item as `search` ranks it, from the items' embeddings."""
-        made = np.empty((len(self.items), self.encoder.dim), dtype=np.float32)
-        made[self.observed] = self.represent_observed()
-        novel = self._embed(np.asarray(embeddings[self.novel]), self.encoder.encode_items, "item")
-        texts = [self.items.texts[row] for row in np.flatnonzero(self.novel).tolist()]
-        made[self.novel] = self.scaled(self._make(novel, texts))
-        return made
-
-    def take_vectors(self, vectors: Floats) -> None:
-        """Use these vectors, made by `index` before."""
+    @vectors.setter
+    def vectors(self, vectors: Floats) -> None:
         self._vectors = vectors
 
     def represent(
@@ -170,95 +186,37 @@ class Emmett:
 
         Args:
             items: Texts, or (n, dim) item embeddings of this model's encoder.
-            revealed: Per item its first clicked queries, as texts or as (n, dim) query embeddings; an item without
-                any gets what it would get without `revealed`.
+            revealed: Per item its first clicked queries, as texts or as (n, dim) query embeddings; may be empty.
             votes: Whether revealed queries vote for the neighbours.
-            evidence: Whether they count as a small classifier of the item's own.
+            evidence: Whether revealed queries count as a small classifier of the item's own.
         """
         embeddings = self._embed(items, self.encoder.encode_items, "item")
-        texts = None if isinstance(items, np.ndarray) else items
-        return self.scaled(
-            self._make(embeddings, texts, self.few_clicks(revealed, len(embeddings)), votes, evidence)
+        return self.pipeline.vectors(
+            embeddings,
+            texts=None if isinstance(items, np.ndarray) else items,
+            revealed=self._embed_revealed(revealed, len(embeddings)),
+            votes=votes,
+            evidence=evidence,
         )
 
-    def _make(
-        self,
-        embeddings: Floats,
-        texts: Sequence[str] | None,
-        few: FewClicks | None = None,
-        votes: bool = True,
-        evidence: bool = True,
-    ) -> Made:
-        chosen = self.select(embeddings, texts, few if votes else None)
-        return self.make(embeddings, chosen, few if evidence else None)
-
-    def select(
-        self, embeddings: Floats, texts: Sequence[str] | None = None, few: FewClicks | None = None
-    ) -> Selected:
-        """What informs items of these embeddings; with their first clicks (`few_clicks`) after the votes."""
-        rows, scores = self.selector.select(embeddings, self.neighbours, texts=texts)
-        voters = np.full(rows.shape, OWN_TEXT, dtype=np.int64)
-        if few is not None:
-            rows, scores, voters = self.voters.elect(embeddings, rows, scores, few.queries, few.owner)
-        return Selected(rows, scores, voters)
-
-    def make(self, embeddings: Floats, chosen: Selected, few: FewClicks | None = None) -> Made:
-        """Meta-classifiers from what was selected, and with what they are made of."""
-        selected = gather(self.informing, chosen.rows)
-        generated = self.generator.generate(embeddings, selected, chosen.scores)
-        own = None
-        if few is not None:  # counted as an observed item's own clicks are
-            own = self.calibration.own * self.fitted(few).trusted(self.calibration.prior_clicks)
-        return Made(chosen, selected, generated, own)
-
-    def scaled(self, made: Made) -> Floats:
-        """(n, dim) float32: what was made, as `search` ranks it."""
-        scaled = self.calibration.novel_scale * made.generated
-        return scaled if made.evidence is None else scaled + made.evidence
-
-    @cached_property
-    def voters(self) -> Voters:
-        """How revealed queries vote: by their scores with the bank."""
-        return Voters(self.selector.embeddings, self.informing)
-
-    @cached_property
-    def _inverse(self) -> Doubles:
-        return inverted(gram(self.embeddings))
-
-    def few_clicks(self, revealed: Revealed | None, items: int) -> FewClicks | None:
-        """The first clicked queries of n items; None where there are none."""
-        return None if revealed is None else FewClicks.of(revealed, items, self.embed_queries)
-
-    def represent_observed(self) -> Floats:
-        """(observed, dim) float32: the observed items by their own classifiers."""
-        return self.with_own(self.embeddings, self.classifiers)
-
-    def with_own(self, embeddings: Floats, classifiers: Classifiers) -> Floats:
-        """(n, dim) float32: items by classifiers of their own."""
-        return embeddings + self.calibration.own * classifiers.trusted(self.calibration.prior_clicks)
-
-    def fitted(self, few: FewClicks) -> Classifiers:
-        """Classifiers of items by their clicks, without a change to any other."""
-        return few.classifiers(self._inverse)
-
     def encode_queries(self, queries: Sequence[str] | Floats) -> Floats:
-        """(n, dim) float32: queries as `search` scores them, with what they borrow from the memory."""
+        """(n, dim) float32: queries as `search` scores them, expanded."""
         embedded = self.embed_queries(queries)
-        return embedded if self.memory is None else self.memory.expand(embedded)
+        return embedded if self.expansion is None else self.expansion.expand(embedded)
 
     def embed_queries(self, queries: Sequence[str] | Floats) -> Floats:
-        """(n, dim) float32: queries by themselves, as the classifiers were fitted on them."""
-        return self.classifiers.queries(self._embed(queries, self.encoder.encode_queries, "query"))
+        """(n, dim) float32: queries without expansion, as the classifiers were fitted on them."""
+        return self.classifiers.transform_queries(self._embed(queries, self.encoder.encode_queries, "query"))
 
     def search(
         self, queries: Sequence[str] | Floats, k: int = 10, among: Mask | None = None
     ) -> list[list[Hit]]:
-        """The k best items of each query, best first; fewer where there are fewer.
+        """The k best items for each query, best first; fewer where there are fewer.
 
         Args:
             queries: Texts, or (n, dim) query embeddings.
             k: How many.
-            among: (items,) bool, the items that may be answered.
+            among: (items,) bool, the items that may be returned.
         """
         rows, scores = self.search_rows(queries, k, among)
         return [
@@ -285,94 +243,30 @@ class Emmett:
             item: A text, or one (dim,) item embedding.
             revealed: Its first clicked queries, as for one item of `represent`.
         """
+        is_text = isinstance(item, str)
         given = [item] if isinstance(item, str) else np.asarray(item, dtype=np.float32)[None]
-        embedding = self._embed(given, self.encoder.encode_items, "item")
-        few = None if revealed is None else self.few_clicks([revealed], 1)
-        made = self._make(embedding, [item] if isinstance(item, str) else None, few)
-        names = [] if few is None else few.names
-        return self.explained(item if isinstance(item, str) else "", embedding, made, names)
-
-    def explained(self, text: str, embedding: Floats, made: Made, names: Sequence[str] = ()) -> Explanation:
-        """Where one meta-classifier comes from.
-
-        Args:
-            text: The item's.
-            embedding: (1, dim).
-            made: By `make`.
-            names: What to call its revealed queries.
-        """
-        weights = self.calibration.novel_scale * self.generator.weights(
-            embedding, made.selected, made.chosen.scores
+        queries = self._embed_revealed(None if revealed is None else [revealed], 1)
+        made = self.pipeline.run(
+            self._embed(given, self.encoder.encode_items, "item"),
+            texts=[str(item)] if is_text else None,
+            revealed=queries,
         )
-        return explained(text, made, embedding[0], weights[0], self.scaled(made)[0], self.name_of, names)
-
-    def name_of(self, row: int) -> tuple[str, str]:
-        """Id and text of a row of the bank."""
-        if isinstance(self.selector, ClusterSelector):
-            return f"cluster {row}", ""
-        if len(self.informing) != len(self.classifiers):
-            return f"vector {row}", ""
-        return self.items.ids[self.observed[row]], self.items.texts[self.observed[row]]
-
-    def grown(
-        self, ids: Sequence[str], texts: Sequence[str], embeddings: Floats, classifiers: Classifiers
-    ) -> Emmett:
-        """A model of the observed items with more of them to inform others. Those that it was trained with stay as
-        they are; one of the same id as a new one gives way to it. Grow the last one grown: it shares its arrays with
-        those before it.
-
-        Args:
-            ids: Of the new observed items.
-            texts: Theirs.
-            embeddings: (n, dim) theirs.
-            classifiers: Theirs, by `fitted`.
-        """
-        if not self.can_grow:
-            raise DataError(
-                "A model with a selector of its own cannot take more observed items",
-                got=repr(self.selector),
-                fix="train again",
-            )
-        base = self._base or self._first_base()
-        base.put(ids, texts, embeddings, classifiers)
-        items = Texts(list(base.ids), list(base.texts))
-        made = Emmett(
-            self.encoder,
-            base.classifiers,
-            base.embeddings,
-            self.generator,
-            items,
-            np.arange(len(items)),
-            neighbours=self.neighbours,
-            calibration=self.calibration,
-            about=self.about,
-            memory=self.memory,
+        return self.pipeline.explain(
+            made, str(item) if is_text else "", [] if queries is None else queries.names
         )
-        made._base, made.informing, made.voters = base, base.informing, base.voters
-        made._inverse = self._inverse  # first clicks count as they did
-        return made
-
-    def _first_base(self) -> Base:
-        """The observed items, with room for more."""
-        rows = self.observed.tolist()
-        ids, texts = [self.items.ids[row] for row in rows], [self.items.texts[row] for row in rows]
-        return Base(ids, texts, self.embeddings, self.classifiers, self.calibration.neighbour_prior)
-
-    @property
-    def can_grow(self) -> bool:
-        """Whether it can take more observed items: where the nearest items inform by their classifiers."""
-        return isinstance(self.selector, NearestSelector) and self.bank is None
 
     def add(self, ids: Sequence[str], texts: Sequence[str], revealed: Revealed | None = None) -> None:
-        """Take novel items in, with their first clicked queries where known: from the next search on they are
-        found."""
+        """Add novel items, with their first clicked queries where known; the next search finds them."""
         known = [name for name in ids if name in self.items.row_of]
         if known:
-            raise DataError("An item of that id is already there", got=repr(known[0]), fix="use a new id")
-        made = np.concatenate([self.vectors, self.represent(texts, revealed)])
+            raise DataError("An item with this id already exists", got=repr(known[0]), fix="use a new id")
+        vectors = np.concatenate([self.vectors, self.represent(texts, revealed)])
         self.items = Texts([*self.items.ids, *ids], [*self.items.texts, *texts])
-        self._vectors = made
+        self._vectors = vectors
         self.__dict__.pop("novel", None)
+
+    def _embed_revealed(self, revealed: Revealed | None, items: int) -> RevealedQueries | None:
+        return None if revealed is None else RevealedQueries.embed(revealed, items, self.embed_queries)
 
     def _embed(
         self, given: Sequence[str] | Floats, encode: Callable[[Sequence[str]], Floats], what: str
@@ -380,7 +274,9 @@ class Emmett:
         if isinstance(given, np.ndarray):
             return unit_rows(given, self.encoder.dim, f"{what} vectors")
         if isinstance(given, str):
-            raise DataError(f"One {what} in place of a list", got=repr(given), fix=f"pass [{given!r}]")
+            raise DataError(
+                f"Expected a list of texts, got one {what}", got=repr(given), fix=f"pass [{given!r}]"
+            )
         empty = [row for row, text in enumerate(given) if not text.strip()]
         if empty:
             raise DataError(f"An empty {what}", got=f"position {empty[0]}", expected=f"the {what}'s text")
@@ -388,38 +284,33 @@ class Emmett:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the model: same fingerprint, same meta-classifiers."""
+        """Identifies the model: the same fingerprint means the same meta-classifiers."""
         arrays: Arrays = {
             **self.generator.arrays(),
             "weights": self.classifiers.weights,
             "clicks": self.classifiers.clicks,
             "embeddings": self.embeddings,
             "selector": self.selector.embeddings,
-            **({} if self.bank is None else {"bank": self.bank}),
-            **({} if self.memory is None else self.memory.arrays()),
+            **({} if self.custom_neighbour_vectors is None else {"bank": self.custom_neighbour_vectors}),
+            **({} if self.expansion is None else self.expansion.arrays()),
         }
         return json_digest(
             [
                 self.encoder.fingerprint,
                 self.neighbours,
-                self.calibration.model_dump(),
+                {**self.calibration.model_dump(), "neighbour_prior": self.neighbour_prior},
                 self.generator.kind,
                 self.generator.settings(),
                 repr(self.selector),
-                None if self.memory is None else self.memory.recall.model_dump(),
+                None if self.expansion is None else self.expansion.config.model_dump(),
                 {name: sha256(array.tobytes()).hexdigest() for name, array in arrays.items()},
             ]
         )
 
     def save(self, folder: str | Path) -> None:
-        """Write the model folder, whole or not at all; what stood there is replaced. A selector that calls a
-        function is not written and has to be given again to `load`."""
+        """Write the model folder atomically, replacing what was there. A selector that calls a function is not
+        written and must be passed to `load` again."""
         write_model(Path(folder), self)
-
-    @staticmethod
-    def about_of(folder: str | Path) -> dict[str, Any]:
-        """How the model in a folder was trained, without loading it."""
-        return dict(read_facts(Path(folder))["about"])
 
     @classmethod
     def load(
@@ -434,8 +325,8 @@ class Emmett:
 
         Args:
             folder: As `save` wrote it.
-            base: Where the pretrained encoder is, when it has moved since training.
-            cache: Where embeddings of long lists are kept.
-            selector: In place of the one in the folder; needed where that one calls a function.
+            base: The folder of the pretrained encoder, if it has moved since training.
+            cache: Keeps the embeddings of long lists on disk.
+            selector: Replaces the one in the folder; required where that one calls a function.
         """
-        return cls(**read_parts(Path(folder), base, cache, selector))
+        return cls(**read_model(Path(folder), base, cache, selector))

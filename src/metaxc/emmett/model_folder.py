@@ -1,4 +1,8 @@
-"""A model on disk: tensors, items, configuration and a manifest of checksums, written whole or not at all."""
+"""A model on disk: tensors, items, configuration and a manifest of checksums.
+
+The names on disk are those of the first format: `memory` is the query expansion, `bank` the neighbour vectors of a
+model with a selector of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,14 @@ from metaxc.artifacts import (
     save_arrays,
     save_json,
     verify_folder,
-    write_manifest,
 )
 from metaxc.classifiers import Classifiers
 from metaxc.data import Texts
-from metaxc.emmett.calibration import Calibration
+from metaxc.emmett.query_expansion import ExpansionConfig, QueryExpansion
+from metaxc.emmett.scoring import Calibration
 from metaxc.encoders import EmbeddingCache, load_encoder
 from metaxc.errors import ModelError
 from metaxc.generators import load_generator, save_generator
-from metaxc.memory import QueryMemory, Recall
 from metaxc.selectors import NearestSelector, Selector, load_selector, save_selector, selector_kind
 
 if TYPE_CHECKING:
@@ -33,77 +36,89 @@ KIND = "emmett"
 
 
 def write_model(folder: Path, model: Emmett) -> None:
-    """What `Emmett.save` does."""
-    with atomic_folder(folder) as new:
+    """Write a model folder; see `Emmett.save`."""
+    with atomic_folder(folder, KIND) as new:
         (new / "encoder").mkdir()
         model.encoder.save(new / "encoder")
         model.classifiers.save(new / "classifiers.safetensors")
         save_generator(new, model.generator)
         observed: Arrays = {"embeddings": model.embeddings, "rows": model.observed}
         save_arrays(new / "observed.safetensors", observed)
+        custom = model.custom_neighbour_vectors
         save_selector(
-            new / "selector.safetensors", model.selector, {} if model.bank is None else {"bank": model.bank}
+            new / "selector.safetensors", model.selector, {} if custom is None else {"bank": custom}
         )
-        if model.memory is not None:
-            save_arrays(new / "memory.safetensors", model.memory.arrays())
+        if model.expansion is not None:
+            save_arrays(new / "memory.safetensors", model.expansion.arrays())
         save_arrays(new / "index.safetensors", {"vectors": model.vectors})
         _write_items(new / "items.jsonl", model.items, model.novel)
         save_json(
             new / "config.json",
             {
                 "neighbours": model.neighbours,
+                "neighbour_prior": model.neighbour_prior,
                 "selector": selector_kind(model.selector),
                 "calibration": model.calibration.model_dump(),
-                "memory": None if model.memory is None else model.memory.recall.model_dump(),
+                "memory": None if model.expansion is None else model.expansion.config.model_dump(),
                 "encoder_fingerprint": model.encoder.fingerprint,
                 "about": model.about,
             },
         )
-        write_manifest(new, KIND)
 
 
-def read_facts(place: Path) -> Any:
-    """The configuration of a model folder, after every file of it has been checked."""
-    verify_folder(place, KIND)
-    return load_json(place / "config.json")
+def read_config(folder: Path) -> Any:
+    """The configuration of a model folder, after every file has been verified."""
+    verify_folder(folder, KIND)
+    return load_json(folder / "config.json")
 
 
-def read_parts(
-    place: Path, base: str | Path | None, cache: EmbeddingCache | None, selector: Selector | None
+def read_about(folder: str | Path) -> dict[str, Any]:
+    """How the model in a folder was trained, without loading it."""
+    return dict(read_config(Path(folder))["about"])
+
+
+def read_model(
+    folder: Path, base: str | Path | None, cache: EmbeddingCache | None, selector: Selector | None
 ) -> dict[str, Any]:
-    """The arguments of `Emmett` for the model in a folder; the arguments are those of `Emmett.load`."""
-    config = read_facts(place)
-    observed = load_arrays(place / "observed.safetensors")
+    """The arguments of `Emmett` for the model in a folder; see `Emmett.load`."""
+    config = read_config(folder)
+    observed = load_arrays(folder / "observed.safetensors")
     try:
-        encoder = load_encoder(place / "encoder", base=base, cache=cache)
+        encoder = load_encoder(folder / "encoder", base=base, cache=cache)
         if encoder.fingerprint != config["encoder_fingerprint"]:
             raise ModelError(
-                "The encoder is not the one the model was trained with",
+                "The encoder is not the one that the model was trained with",
                 got=encoder.fingerprint[:16],
                 expected=config["encoder_fingerprint"][:16],
                 fix="train again",
             )
         selector, arrays = load_selector(
-            place / "selector.safetensors", config.get("selector", NearestSelector.kind), selector
+            folder / "selector.safetensors", config.get("selector", NearestSelector.kind), selector
         )
-        memory = None
+        expansion = None
         if config.get("memory"):
-            remembered = load_arrays(place / "memory.safetensors")
-            memory = QueryMemory.of_arrays(remembered, observed["embeddings"], Recall(**config["memory"]))
+            expansion = QueryExpansion.from_arrays(
+                load_arrays(folder / "memory.safetensors"),
+                observed["embeddings"],
+                ExpansionConfig(**config["memory"]),
+            )
+        calibration = dict(config["calibration"])  # the first format had the neighbours' prior in it
+        neighbour_prior = calibration.pop("neighbour_prior", config.get("neighbour_prior"))
         return {
             "encoder": encoder,
-            "classifiers": Classifiers.load(place / "classifiers.safetensors"),
+            "classifiers": Classifiers.load(folder / "classifiers.safetensors"),
             "embeddings": observed["embeddings"],
-            "generator": load_generator(place),
-            "items": _read_items(place / "items.jsonl"),
+            "generator": load_generator(folder),
+            "items": _read_items(folder / "items.jsonl"),
             "observed": observed["rows"],
             "neighbours": int(config["neighbours"]),
-            "calibration": Calibration(**config["calibration"]),
-            "vectors": load_arrays(place / "index.safetensors")["vectors"],
+            "neighbour_prior": float(neighbour_prior),
+            "calibration": Calibration(**calibration),
+            "vectors": load_arrays(folder / "index.safetensors")["vectors"],
             "about": config["about"],
             "selector": selector,
-            "bank": arrays.get("bank"),
-            "memory": memory,
+            "neighbour_vectors": arrays.get("bank"),
+            "expansion": expansion,
         }
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError("The model folder is incomplete", got=repr(error), fix="train again") from error

@@ -1,19 +1,18 @@
-"""Training a generator on episodes: items that play novel ones.
+"""Training a generator on episodes: items that play novel.
 
-Each item is represented from its neighbours' classifiers, never its own, and judged by its own clicks: by *ranking*
-(each query's click is to win among items drawn at random) or by *cross_entropy* (the paper's: every pair of a batch by
-itself, the items in clusters of near neighbours so that negatives are hard). Every true pair of a batch is known as
-such, always.
+Each item is represented by its neighbours' classifiers, never its own, and the loss is computed on its own clicks: by
+*ranking* (each query's click against randomly drawn items) or by *cross_entropy* (the paper's: every pair of a batch by
+itself, with items in clusters of near neighbours so that negatives are hard). No clicked pair of a batch is ever used
+as a negative.
 
-The classifiers are frozen. Training them too (`train_classifiers`) is there as an ablation: the paper's bound grows
-with what is trained, and says that novel items suffer. Where it was measured it made no difference (docs/results.md).
+The classifiers are frozen. Training them too (`train_classifiers`) is an ablation: the paper's bound grows with what is
+trained, and predicts that novel items suffer. Where it was measured it made no difference (docs/results.md).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -22,7 +21,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional
-from tqdm import tqdm
 
 from metaxc.arrays import Floats, Rows
 from metaxc.data.clicks import click_mask, draw_clicks
@@ -30,6 +28,7 @@ from metaxc.encoders.training.batches import clustered_order
 from metaxc.errors import ConfigError
 from metaxc.generators.episodes import Episode
 from metaxc.generators.generator import TorchGenerator, gather
+from metaxc.training_loop import run_training
 
 PREPARED = 1_000
 
@@ -40,7 +39,8 @@ class GeneratorTraining(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     loss: Literal["ranking", "cross_entropy"] = Field(
-        "ranking", description="a query's click against other items, or every pair by itself (the paper's)"
+        "ranking",
+        description="ranking: a query's click against other items; cross_entropy: every pair by itself (the paper)",
     )
     epochs: int = Field(
         4,
@@ -48,23 +48,28 @@ class GeneratorTraining(BaseModel):
         description="passes over the clicking queries (ranking) or the items; 0 leaves the start as it is",
     )
     most_steps: int = Field(150, ge=1, description="no more than this many steps, however many queries")
+    depth: int = Field(1, ge=1, description="layers of a transformer generator (the paper's choice)")
     batch: int = Field(512, ge=2, description="queries (ranking) or items per step")
     candidates: int = Field(1024, ge=2, description="items that a click is ranked among")
     queries_per_item: int = Field(
-        2, ge=1, description="of cross_entropy: clicked queries drawn per item and step"
+        2, ge=1, description="for cross_entropy: clicked queries drawn per item and step"
     )
-    cluster: int = Field(32, ge=1, description="of cross_entropy: near neighbours that share a batch")
+    cluster: int = Field(32, ge=1, description="for cross_entropy: near neighbours that share a batch")
     learning_rate: float | None = Field(
-        None, gt=0, description="Adam's, falling linearly to 0; the generator's own when not given"
+        None,
+        gt=0,
+        description="Adam's learning rate, decaying linearly to 0; that of the generator if not given",
     )
-    positive_weight: float = Field(4.0, gt=0, description="C: what a missed click costs against a false one")
-    scale: float = Field(20.0, gt=0, description="of the logits at the start; learnt")
-    train_classifiers: bool = Field(False, description="update the neighbours' classifiers too; an ablation")
+    positive_weight: float = Field(
+        4.0, gt=0, description="C: weight of a click in the loss, relative to a pair that was not clicked"
+    )
+    scale: float = Field(20.0, gt=0, description="multiplies the scores to give logits; learnt from here")
+    train_classifiers: bool = Field(False, description="train the neighbours' classifiers too; an ablation")
 
 
 class TrainedGenerator(NamedTuple):
-    """A trained generator, the (observed, dim) classifiers of the last episode (as they were, or what training made of
-    them), and the loss of every step."""
+    """A trained generator, the (observed, dim) classifiers of the last episode (trained ones with
+    `train_classifiers`), and the loss of every step."""
 
     generator: TorchGenerator
     classifiers: Floats
@@ -79,8 +84,8 @@ def train_generator(
     Args:
         generator: What to train; the combine and the sum have nothing to learn and come back as they are.
         episodes: What to learn from, at least one; a batch comes from one of them.
-        config: How.
-        seed: Of order, choice of queries and negatives.
+        config: How it is trained.
+        seed: Draws the order, the queries and the negatives.
     """
     if config.train_classifiers and len(episodes) > 1:
         raise ConfigError(
@@ -101,19 +106,15 @@ def train_generator(
     trained = [source.weights for source in sources if config.train_classifiers]
     learnt = [*generator.parameters(), *head.parameters(), *trained]
     rate = config.learning_rate or generator.learning_rate
-    optimizer = torch.optim.Adam(learnt, lr=rate)
     generator.train()
-    losses: list[float] = []
-    with tqdm(total=steps, desc="train the generator", unit="step", disable=None, leave=False) as bar:
-        while len(losses) < steps:
-            for source, rows in islice(_epoch(sources, random), steps - len(losses)):
-                loss = source.loss(generator, head, rows, random)
-                optimizer.param_groups[0]["lr"] = rate * (1 - len(losses) / steps)
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                losses.append(loss.item())
-                bar.update()
+    batches = _batches(sources, random)
+
+    def compute_loss(step: int) -> Tensor:
+        source, rows = next(batches)
+        return source.loss(generator, head, rows, random)
+
+    optimizer = torch.optim.Adam(learnt, lr=rate)
+    losses = run_training(compute_loss, [optimizer], steps, label="train the generator")
     kept = sources[-1].weights.detach().numpy() if config.train_classifiers else episodes[-1].classifiers
     return TrainedGenerator(generator.eval(), kept, losses)
 
@@ -130,7 +131,7 @@ def _some_of_each(episodes: Sequence[Episode], random: np.random.Generator) -> t
 
 
 class _Head(nn.Module):
-    """What makes logits of inner products."""
+    """Turns inner products into logits."""
 
     def __init__(self, scale: float):
         super().__init__()
@@ -143,7 +144,7 @@ class _Head(nn.Module):
 
 
 class _Source(ABC):
-    """An episode as batches are drawn from it; subclasses say what a batch is and what it costs."""
+    """Draws batches from an episode; subclasses define what a batch is and its loss."""
 
     batches: int
 
@@ -155,11 +156,11 @@ class _Source(ABC):
 
     @abstractmethod
     def epoch(self, random: np.random.Generator) -> list[Rows]:
-        """The rows of each batch, drawn anew."""
+        """The rows of each batch of one pass."""
 
     @abstractmethod
     def loss(self, generator: TorchGenerator, head: _Head, rows: Rows, random: np.random.Generator) -> Tensor:
-        """Of one batch."""
+        """The loss of one batch."""
 
     def made(self, generator: TorchGenerator, items: Rows) -> Tensor:
         """(items, dim) meta-classifiers, through which gradients flow."""
@@ -224,12 +225,13 @@ class _Clustered(_Source):
         return weighted_cross_entropy(logits, clicked, self.config.positive_weight)
 
 
-def _epoch(sources: Sequence[_Source], random: np.random.Generator) -> Iterator[tuple[_Source, Rows]]:
-    """Every batch of every episode once; the episodes take turns at random."""
-    batches = [source.epoch(random) for source in sources]
-    turns = np.repeat(np.arange(len(sources)), [len(of_one) for of_one in batches])
-    for number in random.permutation(turns):
-        yield sources[number], batches[number].pop(0)
+def _batches(sources: Sequence[_Source], random: np.random.Generator) -> Iterator[tuple[_Source, Rows]]:
+    """Batches without end; in each pass every batch of every episode once, the episodes in random turns."""
+    while True:
+        batches = [source.epoch(random) for source in sources]
+        turns = np.repeat(np.arange(len(sources)), [len(own) for own in batches])
+        for number in random.permutation(turns):
+            yield sources[number], batches[number].pop(0)
 
 
 def ranking_loss(logits: Tensor, target: Tensor, clicked: Tensor) -> Tensor:

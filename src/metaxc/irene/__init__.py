@@ -1,6 +1,6 @@
-"""The algorithm: an Emmett trained from a click log (`recipe`)."""
+"""The algorithm: trains an Emmett from a click log."""
 
 from metaxc.irene.config import SIZES, IreneConfig
-from metaxc.irene.recipe import Irene
+from metaxc.irene.irene import Irene
 
 __all__ = ["SIZES", "Irene", "IreneConfig"]

@@ -1,4 +1,4 @@
-"""What to train: the few choices of a recipe, each with its reason, and the sizes they come in."""
+"""What to train: the choices of the algorithm, each with its reason, and the sizes they come in."""
 
 from __future__ import annotations
 
@@ -13,61 +13,82 @@ from metaxc.encoders.pretrained import DEFAULT
 from metaxc.generators import GeneratorTraining
 
 
-class IreneConfig(BaseModel):
-    """What to train. Why these defaults, and how far each was measured: docs/decisions.md."""
+class MetaTrainingConfig(BaseModel):
+    """What a generator sees in training. Only research changes these."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    encoder: Literal["adapted", "static", "pretrained"] = Field(
-        "adapted", description="adapted to the clicks; token bags alone; or frozen"
-    )
-    base: str = Field(DEFAULT, description="the pretrained weights: a name or a sentence-transformers folder")
-    backend: Backend = Field(
-        "auto",
-        description="what computes the base; auto: the fastest that agrees with torch on the data's texts",
-    )
-    adapter: AdapterConfig = Field(default_factory=AdapterConfig, description="training of the towers")
-    classifiers: Literal["ridge", "centroid", "one_vs_all"] = Field("ridge", description="of observed items")
-    one_vs_all: OneVsAllConfig = Field(default_factory=OneVsAllConfig, description="when so trained")
-    generator: Literal["auto", "combine", "gated", "transformer", "post_norm", "sum", "weighted_sum"] = Field(
-        "combine",
-        description="what makes meta-classifiers; auto: gated where the folds show that it helps, else combine",
-    )
-    meta_training: Literal["out_of_fold", "observed"] = Field(
+    items: Literal["out_of_fold", "observed"] = Field(
         "out_of_fold",
-        description="what a generator learns from: items that its encoder has not seen (of two folds or more), or, "
-        "as in the paper, the observed items",
+        description="items that a generator learns from: those that its encoder has not seen (needs two folds), or, as "
+        "in the paper, the observed items",
     )
-    neighbours: int | None = Field(None, ge=1, description="K; chosen on pseudo-novel items when not given")
-    depth: int = Field(1, ge=1, description="transformer layers (the paper's K and depth: 3 and 1)")
-    informing: Literal["classifiers", "embeddings", "centroids"] = Field(
+    neighbour_input: Literal["classifiers", "embeddings", "centroids"] = Field(
         "classifiers", description="what of its neighbours an item is made of; the others are ablations"
     )
     include_self: bool = Field(
         False, description="an observed item sees its own classifier in training; an ablation, it misleads"
     )
-    memory: int = Field(
+
+
+class IreneConfig(BaseModel):
+    """What to train. docs/decisions.md has the reasons for these defaults and how far each was measured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    encoder: Literal["adapted", "static", "pretrained"] = Field(
+        "adapted",
+        description="adapted: the pretrained encoder, adapted to the clicks; static: token bags, no transformer; "
+        "pretrained: frozen",
+    )
+    base: str = Field(DEFAULT, description="pretrained weights: a name or a sentence-transformers folder")
+    backend: Backend = Field(
+        "auto",
+        description="what computes the pretrained encoder; auto: the fastest that agrees with torch on a sample of the "
+        "texts",
+    )
+    adapter: AdapterConfig = Field(
+        default_factory=AdapterConfig, description="how the encoder is adapted to the clicks"
+    )
+    classifiers: Literal["ridge", "centroid", "one_vs_all"] | OneVsAllConfig = Field(
+        "ridge", description="how the classifiers of observed items are fitted"
+    )
+    generator: Literal["auto", "combine", "gated", "transformer", "post_norm", "sum", "weighted_sum"] = Field(
+        "combine",
+        description="what makes meta-classifiers; auto: gated where the folds show that it helps, else combine",
+    )
+    training: GeneratorTraining = Field(
+        default_factory=GeneratorTraining, description="how a generator that learns is trained"
+    )
+    meta_training: MetaTrainingConfig = Field(
+        default_factory=MetaTrainingConfig, description="what a generator sees in training"
+    )
+    neighbours: int | None = Field(
+        None,
+        ge=1,
+        description="K, how many neighbours inform an item; chosen on pseudo-novel items if not given",
+    )
+    expansion_queries: int = Field(
         300_000,
         ge=0,
-        description="training queries that a query may borrow from, at most; 0 for none (the paper's)",
+        description="training queries kept for query expansion, at most; 0 for no expansion (as in the paper)",
     )
-    training: GeneratorTraining = Field(default_factory=GeneratorTraining, description="of the generator")
     folds: int = Field(
         3,
         ge=0,
-        description="of pseudo-novel items, to choose the constants by; 0 takes the default constants",
+        description="folds of pseudo-novel items to choose the constants on; 0 takes default constants",
     )
-    seed: int = Field(0, ge=0, description="of everything random")
+    seed: int = Field(0, ge=0, description="seed of everything random")
 
     @model_validator(mode="after")
-    def _ablations_learn_from_observed_items(self) -> IreneConfig:
+    def _needs_observed_items(self) -> IreneConfig:
         for name, given in (
-            ("include_self", self.include_self),
+            ("meta_training.include_self", self.meta_training.include_self),
             ("training.train_classifiers", self.training.train_classifiers),
         ):
-            if given and self.meta_training != "observed":
+            if given and self.meta_training.items != "observed":
                 raise ValueError(
-                    f"{name} is about items that have a classifier: give meta_training='observed' too"
+                    f"{name} concerns items that have a classifier: set meta_training.items to 'observed' too"
                 )
         return self
 

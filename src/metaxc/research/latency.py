@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,10 +20,9 @@ import torch
 from metaxc.arrays import Doubles
 from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder, Pretrained
-from metaxc.generators import gather
 
-Work = Callable[[slice], object]
-"""Does something with a slice of the texts."""
+Timer = Callable[[slice], float]
+"""Does work on a slice of the texts, and returns its seconds."""
 
 BATCH = 256
 SINGLE_REPEATS, BATCH_REPEATS = 21, 3
@@ -69,58 +68,60 @@ def measure_latency(
     """
     queries, items = _cycle(queries, batch), _cycle(items, batch)
     encoder = model.encoder
-    expansion = "" if model.memory is None else ", query expansion included"
+    expansion = "" if model.expansion is None else ", query expansion included"
     with without_cache(encoder):
         query_vectors = encoder.encode_queries(queries)
-        stages: Mapping[str, Work] = {
-            "encode a query": lambda at: encoder.encode_queries(queries[at]),
-            f"search, first {TOP}{expansion}": lambda at: model.search_rows(query_vectors[at], TOP),
-            "encode an item": lambda at: encoder.encode_items(items[at]),
-            "select neighbours": select_work(model, items),
-            "generate": generate_work(model, items),
+        timers = {
+            "encode a query": timed(lambda at: encoder.encode_queries(queries[at])),
+            f"search, first {TOP}{expansion}": timed(lambda at: model.search_rows(query_vectors[at], TOP)),
+            "encode an item": timed(lambda at: encoder.encode_items(items[at])),
+            "select neighbours": pipeline_timer(model, items, "select"),
+            "generate": pipeline_timer(model, items, "generate"),
         }
-        works = list(stages.values())
-        single = seconds_per_text(works, batch, 1, SINGLE_REPEATS)
-        batched = seconds_per_text(works, batch, batch, BATCH_REPEATS)
+        single = seconds_per_text(list(timers.values()), batch, 1, SINGLE_REPEATS)
+        batched = seconds_per_text(list(timers.values()), batch, batch, BATCH_REPEATS)
     threads = torch.get_num_threads()
     machine = (
         f"{platform.system()} {platform.machine()}, {threads} thread{'s' if threads > 1 else ''}, "
         f"Python {platform.python_version()}, torch {torch.__version__}"
     )
-    rows = zip(stages, 1000 * single, 1000 * batched, strict=True)
-    latencies = [StageLatency(name, float(one), float(many)) for name, one, many in rows]
-    return ModelLatency(latencies, batch, len(model.items), machine)
+    rows = zip(timers, 1000 * single, 1000 * batched, strict=True)
+    stages = [StageLatency(name, float(one), float(many)) for name, one, many in rows]
+    return ModelLatency(stages, batch, len(model.items), machine)
 
 
-def select_work(model: Emmett, items: Sequence[str]) -> Work:
-    """Selecting the neighbours of items that are already encoded."""
+def timed(work: Callable[[slice], object]) -> Timer:
+    """The wall-clock time of work on a slice of the texts."""
+    return lambda at: time_call(lambda: work(at))[0]
+
+
+def pipeline_timer(model: Emmett, items: Sequence[str], stage: Literal["select", "generate"]) -> Timer:
+    """The time of one stage of the model's pipeline, on items that are already encoded."""
     vectors = model.encoder.encode_items(items)
-    return lambda at: model.selector.select(vectors[at], model.neighbours, texts=items[at])
+
+    def run(at: slice) -> float:
+        seconds: dict[str, float] = {}
+        model.pipeline.run(vectors[at], texts=items[at], seconds=seconds)
+        return seconds[stage]
+
+    return run
 
 
-def generate_work(model: Emmett, items: Sequence[str]) -> Work:
-    """Generating the meta-classifiers of items whose neighbours are already selected."""
-    vectors = model.encoder.encode_items(items)
-    rows, scores = model.selector.select(vectors, model.neighbours, texts=items)
-    selected = gather(model.informing, rows)
-    return lambda at: model.generator.generate(vectors[at], selected[at], scores[at])
-
-
-def seconds_per_text(works: Sequence[Work], texts: int, batch: int, repeats: int) -> Doubles:
-    """(works,) median seconds per text of works that take turns.
+def seconds_per_text(timers: Sequence[Timer], texts: int, batch: int, repeats: int) -> Doubles:
+    """(timers,) median seconds per text of work that takes turns.
 
     Args:
-        works: What to time.
-        texts: Number of texts that the works can process.
+        timers: The work to time.
+        texts: Number of texts that the work can process.
         batch: Texts per call, at most `texts`.
-        repeats: Timed calls of each work; one more before them warms up.
+        repeats: Timed calls of each timer; one more before them warms up.
     """
     size = min(batch, texts)
-    seconds = np.zeros((len(works), repeats + 1))
+    seconds = np.zeros((len(timers), repeats + 1))
     for repeat in range(repeats + 1):
         start = repeat * size % (texts - size + 1)
-        for row, work in enumerate(works):
-            seconds[row, repeat], _ = time_call(partial(work, slice(start, start + size)))
+        for row, timer in enumerate(timers):
+            seconds[row, repeat] = timer(slice(start, start + size))
     medians: Doubles = np.median(seconds[:, 1:], axis=1)
     return medians / size
 

@@ -19,6 +19,9 @@ be among the K best of all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
 from metaxc.arrays import Floats, Rows
@@ -29,26 +32,25 @@ OWN_TEXT = -1
 """The voter of a neighbour that the item's own text brought."""
 
 
+@dataclass(frozen=True)
 class Voters:
-    """Elects neighbours.
+    """Elects neighbours among the vectors that can inform an item.
 
     Args:
-        keys: (m, dim) embeddings that the items' texts were compared with.
-        bank: (m, dim) vectors that the queries are compared with: the observed classifiers.
+        search: (n, dim) queries and k to the rows and scores, (n, k), of the vectors that score highest.
+        mean_embedding: (dim,) mean of the embeddings that the items' texts were compared with.
+        mean_vector: (dim,) mean of the vectors that the queries are compared with.
     """
 
-    def __init__(self, keys: Floats, bank: Floats):
-        self.bank = bank
-        self.mean_key, self.mean_vector = (
-            rows.mean(axis=0, dtype=np.float64).astype(np.float32) for rows in (keys, bank)
-        )
+    search: Callable[[Floats, int], tuple[Rows, Floats]]
+    mean_embedding: Floats
+    mean_vector: Floats
 
     @classmethod
-    def of_means(cls, bank: Floats, mean_key: Floats, mean_vector: Floats) -> Voters:
-        """Where the means are known."""
-        made = object.__new__(cls)
-        made.bank, made.mean_key, made.mean_vector = bank, mean_key, mean_vector
-        return made
+    def over(cls, embeddings: Floats, vectors: Floats) -> Voters:
+        """Voters for (m, dim) vectors whose items have these (m, dim) embeddings."""
+        means = [rows.mean(axis=0, dtype=np.float64).astype(np.float32) for rows in (embeddings, vectors)]
+        return cls(lambda queries, k: top_k(queries, vectors, k), *means)
 
     def elect(
         self,
@@ -71,12 +73,12 @@ class Voters:
         """
         k = rows.shape[1]
         if exclude_self is None:
-            voted, votes = top_k(queries, self.bank, k)
+            voted, votes = self.search(queries, k)
         else:
-            voted, votes = top_k(queries, self.bank, k + 1)
+            voted, votes = self.search(queries, k + 1)
             voted, votes = without(voted, votes, exclude_self[owner])
         best = scores.max(axis=1, initial=-np.inf)
-        votes = on_scale(votes, queries @ self.mean_vector, (items @ self.mean_key)[owner], best[owner])
+        votes = on_scale(votes, queries @ self.mean_vector, (items @ self.mean_embedding)[owner], best[owner])
         return max_votes(rows, scores, owner, voted, votes)
 
 

@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
 from metaxc.research.baselines.dexa import DEXA, DexaConfig, cluster_vectors
-from metaxc.research.baselines.served import NGAME, choose_own, served
+from metaxc.research.baselines.served import NGAME, served
 
 from metaxc.classifiers import Classifiers, OneVsAllConfig, one_vs_all, ridge
 from metaxc.data.clicks import training_clicks
 from metaxc.emmett import Emmett
 from metaxc.evaluation import evaluate
 from metaxc.research.baselines.baseline import scorer_search
-from metaxc.research.baselines.choosing import HeldOut
 from metaxc.selectors import ClusterSelector
+from metaxc.tuning import TuningFold, tune_own_classifiers
 
 GROUPS = 40
 
@@ -65,7 +65,9 @@ class TestDEXA:
         rows = world.dataset.novel_rows
         embeddings = world.encoder.encode_items([world.dataset.items.texts[row] for row in rows])
         clusters = (embeddings @ dexa.selector.centroids.T).argmax(axis=1)
-        np.testing.assert_array_equal(dexa.represent(embeddings), embeddings + dexa.bank[clusters])
+        np.testing.assert_array_equal(
+            dexa.represent(embeddings), embeddings + dexa.neighbour_vectors[clusters]
+        )
         np.testing.assert_array_equal(dexa.vectors[rows], dexa.represent(embeddings))
 
     def test_an_observed_item_has_all_three(self, world, dexa):
@@ -73,7 +75,9 @@ class TestDEXA:
         cluster = int((dexa.selector.centroids @ embedding).argmax())
         c, n = dexa.calibration, dexa.classifiers.clicks[0]
         own = c.own * n / (n + c.prior_clicks) * dexa.classifiers.weights[0]
-        np.testing.assert_allclose(dexa.vectors[0], embedding + dexa.bank[cluster] + own, atol=1e-6)
+        np.testing.assert_allclose(
+            dexa.vectors[0], embedding + dexa.neighbour_vectors[cluster] + own, atol=1e-6
+        )
 
     def test_it_learns_what_the_embeddings_do_not_know(self, world, dexa):
         found = judged(served(dexa, world.dataset), world)
@@ -109,16 +113,16 @@ class TestDEXA:
         model = DEXA(world.encoder, config=DexaConfig(epochs=1, items_per_cluster=20)).fit_emmett(
             world.dataset
         )
-        assert 4 <= len(model.bank) <= 160 // 20
+        assert 4 <= len(model.neighbour_vectors) <= 160 // 20
 
 
 def test_classifiers_that_mislead_get_the_least_weight(world):
     observed, query_rows, clicks = training_clicks(world.dataset)
     queries, items = world.encoder.queries[query_rows], world.encoder.items[observed]
-    held = HeldOut.draw(queries, clicks, 0)
-    good = ridge(queries[held.rows], held.clicks)
+    fold = TuningFold.draw(queries, clicks, 0)
+    good = ridge(queries[fold.training_rows], fold.training_clicks)
     bad = Classifiers(-good.weights, good.clicks)
-    chosen, refused = (choose_own(held, items, classifiers) for classifiers in (good, bad))
+    chosen, refused = (tune_own_classifiers(fold, items, classifiers) for classifiers in (good, bad))
     weight = [c.own * 20 / (20 + c.prior_clicks) for c in (chosen, refused)]
     assert weight[1] < 0.1 < weight[0]
     assert chosen.novel_scale == refused.novel_scale == 1.0

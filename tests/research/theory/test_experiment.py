@@ -7,10 +7,6 @@ from math import log
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_array
-
-from metaxc.errors import DataError
-from metaxc.research.theory import Study, run_study, verdicts
 from metaxc.research.theory.experiment import balanced_risk, recall_at_10, train_and_measure, world_of
 from metaxc.research.theory.pairs import Cartesian, Clicked, Drawn
 from metaxc.research.theory.plan import Row, Setting
@@ -18,6 +14,10 @@ from metaxc.research.theory.study_files import read_study, write_study
 from metaxc.research.theory.study_plots import plots
 from metaxc.research.theory.terms import agreement, derived, measured, published
 from metaxc.research.theory.verdicts import Difference, enough, word_of
+from scipy.sparse import csr_array
+
+from metaxc.errors import DataError
+from metaxc.research.theory import Study, run_study, verdicts
 
 TINY = Study(
     dim=80, items=120, fewer=(60,), neighbours=(6,), depths=(2,), held_out=60, queries=500,

@@ -6,6 +6,7 @@ from math import log, sqrt
 import numpy as np
 import pytest
 import torch
+from metaxc.research.theory.norms import Mixed, longest, mixed, parts_of
 
 from metaxc.classifiers import ridge
 from metaxc.emmett import Calibration, Emmett
@@ -20,7 +21,6 @@ from metaxc.generators import (
     WeightedSum,
 )
 from metaxc.research.theory import Assumed, account
-from metaxc.research.theory.norms import Mixed, longest, mixed, parts_of
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from metaxc.research.baselines.baseline import Baseline, Scorer, VectorScorer, scorer_search
-from metaxc.research.baselines.closed_form import ESZSL, NeighbourKernel, Siamese
+from metaxc.research.baselines.embedding_baselines import ESZSL, NeighbourKernel, Siamese
 from metaxc.research.baselines.emmett_baselines import DEXA, NGAME, Retrained
 from metaxc.research.baselines.semsup import SemSupXC
 from metaxc.research.baselines.term_matching import BM25, TfIdf

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -38,7 +37,7 @@ from metaxc.classifiers import Classifiers, ridge
 from metaxc.data import ClickLog, Dataset
 from metaxc.data.clicks import click_mask, draw_clicks
 from metaxc.data.dataset import click_matrix
-from metaxc.emmett import Calibration, Emmett
+from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder
 from metaxc.encoders.training.losses import contrastive_loss
 from metaxc.errors import DataError
@@ -46,10 +45,9 @@ from metaxc.evaluation.searches import encode_test_queries_once
 from metaxc.generators import Combine, Sum
 from metaxc.irene import Irene
 from metaxc.research.baselines.baseline import VectorScorer, embed_training_data
-from metaxc.research.baselines.choosing import HeldOut
 from metaxc.selectors import ClusterSelector, cluster
 from metaxc.training_loop import run_training, shuffled_batches
-from metaxc.tuning import OWN, PRIOR_CLICKS, quality
+from metaxc.tuning import TuningFold, tune_own_classifiers
 
 FitClassifiers = Callable[[Floats, csr_array], Classifiers]
 """(queries, dim) embeddings and (queries, observed) clicks to classifiers."""
@@ -82,10 +80,11 @@ class NGAME:
         observed, clicks, queries, everything = embed_training_data(self.encoder, dataset)
         items = np.ascontiguousarray(everything[observed])
         calibration = None
-        held = HeldOut.draw(queries, clicks, self.seed)
-        if held is not None:
-            calibration = choose_own(held, items, self.classifiers(queries[held.rows], held.clicks))
-        model = Emmett(
+        fold = TuningFold.draw(queries, clicks, self.seed)
+        if fold is not None:
+            classifiers = self.classifiers(queries[fold.training_rows], fold.training_clicks)
+            calibration = tune_own_classifiers(fold, items, classifiers)
+        return Emmett(
             self.encoder,
             self.classifiers(queries, clicks),
             items,
@@ -95,9 +94,8 @@ class NGAME:
             neighbours=1,
             calibration=calibration,
             about={"method": self.name, "data": {"name": dataset.name, "fingerprint": dataset.fingerprint}},
+            item_embeddings=everything,
         )
-        model.take_vectors(model.index(everything))
-        return model
 
 
 class DexaConfig(BaseModel):
@@ -161,16 +159,17 @@ class DEXA:
         observed, clicks, queries, everything = embed_training_data(self.encoder, dataset)
         items = np.ascontiguousarray(everything[observed])
         calibration = None
-        held = HeldOut.draw(queries, clicks, self.seed)
-        if held is not None:  # clusters and vectors are trained without the fold's pseudo-novel items
-            selector, bank = self._fit_clusters(queries[held.rows], items[held.seen], held.clicks)
-            classifiers = self.classifiers(queries[held.rows], held.clicks)
-            calibration = choose_own(held, items + bank[selector.select(items, 1)[0][:, 0]], classifiers)
-        selector, bank = self._fit_clusters(queries, items, clicks)
-        model = Emmett(
+        fold = TuningFold.draw(queries, clicks, self.seed)
+        if fold is not None:  # clusters and vectors are trained without the fold's pseudo-novel items
+            training = (queries[fold.training_rows], fold.training_clicks)
+            selector, vectors = self._fit_clusters(items[fold.fold.observed], *training)
+            shifted = items + vectors[selector.select(items, 1)[0][:, 0]]
+            calibration = tune_own_classifiers(fold, shifted, self.classifiers(*training))
+        selector, vectors = self._fit_clusters(items, queries, clicks)
+        return Emmett(
             self.encoder,
             self.classifiers(queries, clicks),
-            items + bank[selector.select(items, 1)[0][:, 0]],
+            items + vectors[selector.select(items, 1)[0][:, 0]],
             Sum(),
             dataset.items,
             observed,
@@ -178,13 +177,12 @@ class DEXA:
             calibration=calibration,
             about={"method": self.name, "data": {"name": dataset.name, "fingerprint": dataset.fingerprint}},
             selector=selector,
-            bank=bank,
+            neighbour_vectors=vectors,
+            item_embeddings=everything,
         )
-        model.take_vectors(model.index(everything))
-        return model
 
     def _fit_clusters(
-        self, queries: Floats, items: Floats, clicks: csr_array
+        self, items: Floats, queries: Floats, clicks: csr_array
     ) -> tuple[ClusterSelector, Floats]:
         count = self.clusters or max(1, len(items) // self.config.items_per_cluster)
         centroids, assigned = cluster(items, min(count, len(items)), self.seed)
@@ -230,34 +228,10 @@ def train_cluster_vectors(
     return vectors.detach().numpy()
 
 
-def choose_own(held: HeldOut, items: Floats, classifiers: Classifiers) -> Calibration:
-    """The weight and the prior of the observed items' own classifiers that rank all items best together; the
-    representation of novel items is not scaled.
-
-    Args:
-        held: The fold.
-        items: (observed, dim) all observed items as if they were novel.
-        classifiers: Of the items that remain observed in the fold.
-    """
-    asked = classifiers.queries(held.generalized.queries)
-    base = torch.from_numpy(asked @ items.T)
-    added = torch.zeros_like(base)
-    added[:, held.seen] = torch.from_numpy(asked @ classifiers.weights.T)
-    n = torch.zeros(len(items))
-    n[held.seen] = torch.from_numpy(classifiers.clicks.astype(np.float32))
-    # Default first: where nothing is better, it stays.
-    candidates = [Calibration(), *(Calibration(own=o, prior_clicks=p) for o, p in product(OWN, PRIOR_CLICKS))]
-    judged = [
-        quality(base + added * (c.own * n / (n + c.prior_clicks)), held.generalized.clicks).mean
-        for c in candidates
-    ]
-    return candidates[int(np.argmax(judged))]
-
-
 def emmett_scorer(model: Emmett, dataset: Dataset) -> VectorScorer:
     """A model as a fitted baseline."""
     encode = encode_test_queries_once(model.encoder.encode_queries, dataset)
-    return VectorScorer(lambda queries: model.classifiers.queries(encode(queries)), model.vectors)
+    return VectorScorer(lambda queries: model.classifiers.transform_queries(encode(queries)), model.vectors)
 
 
 class Retrained:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from metaxc.data.clicks import training_clicks
+from metaxc.emmett.neighbour_pool import NeighbourPool, TrainedPool
 from metaxc.encoders import Pretrained
 from metaxc.evaluation.protocol import Search
 from metaxc.evaluation.searches import model_search
@@ -27,26 +29,31 @@ from metaxc.selectors.rerank import RerankSelector
 
 SHORTLIST = 20
 
-ON_OBSERVED: dict[str, Any] = {"generator": "transformer", "meta_training": "observed"}
+ON_OBSERVED: dict[str, Any] = {"generator": "transformer", "meta_training": {"items": "observed"}}
 
 CHANGES: list[tuple[str, str, dict[str, Any]]] = [
-    ("without the query memory", "query expansion", {"memory": 0}),
-    (
-        "neighbours' embeddings in place of classifiers",
-        "neighbour vectors",
-        {"informing": "embeddings"},
+    ("without query expansion", "query expansion", {"expansion_queries": 0}),
+    *(
+        (
+            f"{name} in place of classifiers",
+            "neighbour vectors",
+            {"meta_training": {"neighbour_input": kind}},
+        )
+        for name, kind in (("neighbours' embeddings", "embeddings"), ("centroids", "centroids"))
     ),
-    ("centroids in place of classifiers", "neighbour vectors", {"informing": "centroids"}),
     ("one-vs-all in place of ridge", "neighbour vectors", {"classifiers": "one_vs_all"}),
     *((f"K = {k}", "number of neighbours", {"neighbours": k}) for k in (1, 2, 3, 6, 20)),
-    *((f"transformer, depth {d}", "generator", {"generator": "transformer", "depth": d}) for d in (1, 2, 4)),
+    *(
+        (f"transformer, depth {d}", "generator", {"generator": "transformer", "training": {"depth": d}})
+        for d in (1, 2, 4)
+    ),
     ("sum, K = 3", "generator", {"generator": "sum", "neighbours": 3}),
     ("weighted sum, K = 3", "generator", {"generator": "weighted_sum", "neighbours": 3}),
     ("transformer, trained on observed items", "generator training", ON_OBSERVED),
     (
         "transformer, self included in training",
         "generator training",
-        {**ON_OBSERVED, "include_self": True},
+        {"generator": "transformer", "meta_training": {"items": "observed", "include_self": True}},
     ),
     (
         "transformer, trainable classifiers",
@@ -54,7 +61,7 @@ CHANGES: list[tuple[str, str, dict[str, Any]]] = [
         {**ON_OBSERVED, "training": {"train_classifiers": True}},
     ),
 ]
-"""Row name, group and the change. Row names identify rows in existing result files, so they stay as they are."""
+"""Row name, group and the change."""
 
 
 def _rerank_row(name: str) -> Row:
@@ -64,11 +71,13 @@ def _rerank_row(name: str) -> Row:
         model = context.default
 
         def build_search() -> Search:
-            reranked = with_vectors(model, model.vectors.copy())
-            reranked.selector = _train_reranker(context)
+            pool = NeighbourPool(TrainedPool(_train_reranker(context), model.neighbour_vectors, None, False))
             novel = np.flatnonzero(model.novel)
-            reranked.vectors[novel] = reranked.represent([model.items.texts[int(row)] for row in novel])
-            return model_search(reranked, context.dataset)
+            texts = [model.items.texts[int(row)] for row in novel]
+            vectors = model.vectors.copy()
+            embeddings = model.encoder.encode_items(texts)
+            vectors[novel] = replace(model.pipeline, pool=pool).vectors(embeddings, texts=texts)
+            return model_search(with_vectors(model, vectors), context.dataset)
 
         note = f"constants of the default model, {SHORTLIST} candidates"
         return evaluate_row(build_search, context.dataset, note)
@@ -85,7 +94,7 @@ def _train_reranker(context: Context) -> Selector:
     shortlists, _ = model.selector.select(
         model.embeddings, SHORTLIST, exclude_self=np.arange(len(observed)), texts=texts
     )
-    usefulness = cross_encoder.neighbour_usefulness(queries, clicks, model.informing, shortlists)
+    usefulness = cross_encoder.neighbour_usefulness(queries, clicks, model.neighbour_vectors, shortlists)
     base = Pretrained(context.config.base).folder
     rerank = cross_encoder.train_cross_encoder(texts, shortlists, usefulness, base, seed=context.config.seed)
     return RerankSelector(model.selector, rerank, texts, shortlist=SHORTLIST)

@@ -53,7 +53,7 @@ class Context:
     @cached_property
     def bare(self) -> Encoder:
         """The frozen encoder."""
-        return self.encoder or self.irene(self.changed(encoder="pretrained")).base_for(self.dataset)
+        return self.encoder or self.irene(self.changed(encoder="pretrained")).base_encoder(self.dataset)
 
     @cached_property
     def default(self) -> Emmett:
@@ -71,7 +71,7 @@ class Context:
 
     def irene(self, config: IreneConfig) -> Irene:
         """The training of a configuration; its adapted encoders are kept in the folder."""
-        return Irene(config, encoder=self.encoder, cache=self.cache, kept=self.folder / "encoders")
+        return Irene(config, encoder=self.encoder, cache=self.cache, encoder_cache=self.folder / "encoders")
 
     def model(self, config: IreneConfig, dataset: Dataset | None = None) -> Emmett:
         """The model of a configuration, loaded from the folder, or trained now and saved there.

@@ -17,26 +17,26 @@ from metaxc.research.bench.rows import Row, RowResult, Table, config_settings
 from metaxc.research.latency import (
     BATCH,
     TOP,
-    Work,
-    generate_work,
+    Timer,
+    pipeline_timer,
     seconds_per_text,
-    select_work,
+    timed,
     without_cache,
 )
 
 BATCHES = {"single": 1, "batch 256": BATCH}
 REPEATS = {"single": 31, "batch 256": 5}
 
-BuildWork = Callable[[Context, list[str]], Work]
+BuildTimer = Callable[[Context, list[str]], Timer]
 """From the context and the texts to what is timed."""
 
 
-def compare_with_encoding(work: Work, encode: Work, texts: int) -> dict[str, dict[str, float]]:
+def compare_with_encoding(work: Timer, encode: Timer, texts: int) -> dict[str, dict[str, float]]:
     """Milliseconds per text and the ratio to encoding, one text at a time and in batches.
 
     Args:
-        work: Processes a slice of the texts.
-        encode: Encodes a slice of the texts.
+        work: Times work on a slice of the texts.
+        encode: Times encoding of a slice of the texts.
         texts: Number of texts.
     """
     metrics = {}
@@ -56,88 +56,80 @@ def _sample(texts: Sequence[str], seed: int) -> list[str]:
     return [texts[row] for row in np.random.default_rng(seed).permutation(len(texts))[:count]]
 
 
-def _item_row(name: str, build_work: BuildWork) -> Row:
+def _item_row(name: str, build_timer: BuildTimer) -> Row:
     """A row for work on novel items, compared with encoding them."""
 
     def run(context: Context) -> RowResult:
         dataset, model = context.dataset, context.default
         items = _sample([dataset.items.texts[row] for row in dataset.novel_rows], context.config.seed)
-        work = build_work(context, items)
+        timer, encode = build_timer(context, items), model.encoder.encode_items
         with without_cache(model.encoder):
-            metrics = compare_with_encoding(
-                work, lambda at: model.encoder.encode_items(items[at]), len(items)
-            )
+            metrics = compare_with_encoding(timer, timed(lambda at: encode(items[at])), len(items))
         note = f"K = {model.neighbours} of {len(model.observed):,} observed items"
         return RowResult(metrics, note=note)
 
     return Row(name, "item", run, lambda context: {"stage": name, **config_settings(context)})
 
 
-def _query_row(name: str, build_work: BuildWork) -> Row:
+def _query_row(name: str, build_timer: BuildTimer) -> Row:
     """A row for work on test queries, compared with encoding them."""
 
     def run(context: Context) -> RowResult:
         dataset, model = context.dataset, context.default
         log = dataset.train if dataset.test is None else dataset.test
         queries = _sample(log.queries.texts, context.config.seed)
-        work, encode = build_work(context, queries), model.encoder.encode_queries
+        timer, encode = build_timer(context, queries), model.encoder.encode_queries
         with without_cache(model.encoder):
-            metrics = compare_with_encoding(work, lambda at: encode(queries[at]), len(queries))
+            metrics = compare_with_encoding(timer, timed(lambda at: encode(queries[at])), len(queries))
         return RowResult(metrics, note=f"first {TOP} of {len(dataset.items):,} items")
 
     return Row(name, "query", run, lambda context: {"stage": name, **config_settings(context)})
 
 
-def _represent(context: Context, items: list[str]) -> Work:
-    return lambda at: context.default.represent(items[at])
+def _expand(context: Context, queries: list[str]) -> Timer:
+    expansion, vectors = context.default.expansion, context.default.embed_queries(queries)
+    return timed(lambda at: vectors[at] if expansion is None else expansion.expand(vectors[at]))
 
 
-def _encode_items(context: Context, items: list[str]) -> Work:
-    return lambda at: context.default.encoder.encode_items(items[at])
+def _rank(context: Context, queries: list[str]) -> Timer:
+    model, vectors = context.default, context.default.encode_queries(queries)
+    return timed(lambda at: top_k(vectors[at], model.vectors, TOP))
 
 
-def _expand(context: Context, queries: list[str]) -> Work:
-    model = context.default
-    vectors = model.embed_queries(queries)
-    return lambda at: vectors[at] if model.memory is None else model.memory.expand(vectors[at])
-
-
-def _rank(context: Context, queries: list[str]) -> Work:
-    vectors = context.default.encode_queries(queries)
-    return lambda at: top_k(vectors[at], context.default.vectors, TOP)
-
-
-def _search(context: Context, queries: list[str]) -> Work:
-    return lambda at: context.default.search_rows(queries[at], TOP)
-
-
-def _search_siamese(context: Context, queries: list[str]) -> Work:
+def _search_siamese(context: Context, queries: list[str]) -> Timer:
     encoder = context.default.encoder
     embeddings = encoder.encode_items(context.dataset.items.texts)
-    return lambda at: top_k(encoder.encode_queries(queries[at]), embeddings, TOP)
+    return timed(lambda at: top_k(encoder.encode_queries(queries[at]), embeddings, TOP))
 
 
-def _score_semsup(context: Context, queries: list[str]) -> Work:
+def _score_semsup(context: Context, queries: list[str]) -> Timer:
     """Scoring without encoding, comparable with "search": the fitted baseline encodes the test queries once."""
     scorer = BASELINES["SemSup-XC"].build(context.bare).fit(context.dataset)
     scorer.scores(queries[:1])
-    return lambda at: scorer.scores(queries[at])
+    return timed(lambda at: scorer.scores(queries[at]))
+
+
+ROWS = [
+    _item_row("select", lambda context, items: pipeline_timer(context.default, items, "select")),
+    _item_row("generate", lambda context, items: pipeline_timer(context.default, items, "generate")),
+    _item_row(
+        "represent an item", lambda context, items: timed(lambda at: context.default.represent(items[at]))
+    ),
+    _item_row(
+        "represent an item, Siamese",
+        lambda context, items: timed(lambda at: context.default.encoder.encode_items(items[at])),
+    ),
+    _query_row("expand a query", _expand),
+    _query_row("search", _rank),
+    _query_row(
+        "answer a query",
+        lambda context, queries: timed(lambda at: context.default.search_rows(queries[at], TOP)),
+    ),
+    _query_row("answer a query, Siamese", _search_siamese),
+    _query_row("score a query, SemSup-XC", _score_semsup),
+]
 
 
 def latency_table() -> Table:
     """The rows of `metaxc bench latency`."""
-    return Table(
-        "latency",
-        "milliseconds per item and per query, relative to encoding alone",
-        [
-            _item_row("select", lambda context, items: select_work(context.default, items)),
-            _item_row("generate", lambda context, items: generate_work(context.default, items)),
-            _item_row("represent an item", _represent),
-            _item_row("represent an item, Siamese", _encode_items),
-            _query_row("borrow from near queries", _expand),
-            _query_row("search", _rank),
-            _query_row("answer a query", _search),
-            _query_row("answer a query, Siamese", _search_siamese),
-            _query_row("score a query, SemSup-XC", _score_semsup),
-        ],
-    )
+    return Table("latency", "milliseconds per item and per query, relative to encoding alone", ROWS)

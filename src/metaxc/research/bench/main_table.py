@@ -16,9 +16,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from metaxc.arrays import Floats, Mask
-from metaxc.classifiers import Classifiers, ridge
+from metaxc.classifiers import ridge
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
+from metaxc.emmett.scoring import observed_vectors
 from metaxc.evaluation.protocol import Search
 from metaxc.evaluation.searches import encoder_search, model_search
 from metaxc.irene import SIZES, Irene
@@ -50,17 +51,16 @@ RATIO_SYSTEMS = (BARE, "adapted encoder alone", DEFAULT)
 
 
 def oracle_vectors(model: Emmett, dataset: Dataset) -> Floats:
-    """(items, dim) float32: the model's items, but each novel item with training clicks as an observed one:
-    z + own · t(w), w a ridge regression on all training clicks, the hidden ones included."""
+    """(items, dim) float32: the model's vectors, but each novel item with training clicks as an observed one, with a
+    ridge classifier from all training clicks, the hidden ones included."""
     clicks = dataset.train.clicks
     queries = model.embed_queries(model.encoder.encode_queries(dataset.train.queries.texts))
-    asked = np.flatnonzero(np.diff(clicks.indptr) > 0)
-    everything = ridge(queries[asked], csr_array(clicks[asked]))
-    known = np.flatnonzero(dataset.novel_mask & (everything.clicks > 0))
-    own = Classifiers(everything.weights[known], everything.clicks[known])
-    embeddings = model.encoder.encode_items(dataset.items.texts)[known]
+    with_click = np.flatnonzero(np.diff(clicks.indptr) > 0)
+    classifiers = ridge(queries[with_click], csr_array(clicks[with_click]))
+    hidden = np.flatnonzero(dataset.novel_mask & (classifiers.clicks > 0))
+    embeddings = model.encoder.encode_items(dataset.items.texts)[hidden]
     vectors = model.vectors.copy()
-    vectors[known] = embeddings + model.calibration.own * own.trusted(model.calibration.prior_clicks)
+    vectors[hidden] = observed_vectors(embeddings, classifiers.take(hidden), model.calibration)
     return vectors
 
 

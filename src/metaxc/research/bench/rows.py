@@ -206,5 +206,5 @@ def config_row(name: str, group: str, changes: Mapping[str, Any]) -> Row:
 def with_vectors(model: Emmett, vectors: Floats) -> Emmett:
     """The same model, ranking its items by other vectors."""
     other = copy(model)
-    other.take_vectors(vectors)
+    other.vectors = vectors
     return other

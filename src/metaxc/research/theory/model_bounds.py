@@ -159,7 +159,7 @@ def compute_bounds(
         complexities,
         _totals(quantities, assumptions, deviations, complexities),
         _notes(quantities, assumptions, kappa),
-        _estimates(quantities, queries, inputs, model.informing, draws, seed) if draws else (),
+        _estimates(quantities, queries, inputs, model.neighbour_vectors, draws, seed) if draws else (),
     )
 
 

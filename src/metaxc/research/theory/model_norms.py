@@ -16,6 +16,7 @@ from torch import nn
 
 from metaxc.arrays import Floats, Rows
 from metaxc.emmett import Emmett
+from metaxc.emmett.scoring import novel_vectors
 from metaxc.errors import ConfigError
 from metaxc.generators import (
     Combine,
@@ -118,7 +119,7 @@ def sample_generator_inputs(model: Emmett, limit: int = SAMPLE_SIZE, seed: int =
     selected, scores = model.selector.select(
         embeddings, model.neighbours, exclude_self=rows if selects_items else None, texts=texts
     )
-    return GeneratorInputs(embeddings, selected, gather(model.informing, selected), scores)
+    return GeneratorInputs(embeddings, selected, gather(model.neighbour_vectors, selected), scores)
 
 
 def measure_quantities(
@@ -133,9 +134,9 @@ def measure_quantities(
         count: N.
         clicks: Number of positive pairs.
     """
-    classifier_norm, scale = largest_norm(model.informing), model.calibration.novel_scale
-    item_norm = largest_norm(inputs.embeddings)
-    meta_classifiers = scale * model.generator.generate(inputs.embeddings, inputs.selected, inputs.scores)
+    classifier_norm, item_norm = largest_norm(model.neighbour_vectors), largest_norm(inputs.embeddings)
+    generated = model.generator.generate(inputs.embeddings, inputs.selected, inputs.scores)
+    vectors = max(classifier_norm, item_norm)
     return Quantities(
         queries=count,
         items=len(model.classifiers),
@@ -145,8 +146,8 @@ def measure_quantities(
         query_norm=largest_norm(queries),
         classifier_norm=classifier_norm,
         item_norm=item_norm,
-        meta_norm=largest_norm(meta_classifiers),
-        parts=decompose_generator(model.generator, inputs, max(classifier_norm, item_norm), scale),
+        meta_norm=largest_norm(novel_vectors(generated, None, model.calibration)),
+        parts=decompose_generator(model.generator, inputs, vectors, model.calibration.novel_scale),
     )
 
 

@@ -1,8 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from metaxc.artifacts import load_json, save_json, write_manifest
+from metaxc.classifiers import RevealedQueries
 from metaxc.emmett import Calibration, Emmett
+from metaxc.emmett.neighbour_pool import NeighbourPool, TrainedPool
+from metaxc.emmett.scoring import scale_by_trust
 from metaxc.errors import DataError, ModelError
 from metaxc.evaluation import encoder_search, evaluate, model_search
 from metaxc.generators import Combine, Sum
@@ -71,7 +76,7 @@ def test_an_added_item_is_in_the_next_search(world, model, tmp_path):
     mine.add(["fresh"], ["new"])
     assert "fresh" in {hit.id for hit in mine.search(["t0"], k=6)[0]}
     assert mine.novel[-1]
-    with pytest.raises(DataError, match="already there"):
+    with pytest.raises(DataError, match="already exists"):
         mine.add(["fresh"], ["new"])
 
 
@@ -82,7 +87,7 @@ def test_bad_queries_are_named(model):
         model.represent(np.full((1, model.encoder.dim), np.nan, np.float32))
     with pytest.raises(DataError, match="empty query"):
         model.search(["  "])
-    with pytest.raises(DataError, match="in place of a list"):
+    with pytest.raises(DataError, match="list"):
         model.search("t0")
     with pytest.raises(DataError, match="positive"):
         model.search(["t0"], k=0)
@@ -148,11 +153,13 @@ class TestParts:
             [model.classifiers.weights[assigned == c].mean(axis=0) for c in range(len(centroids))]
         )
         return with_parts(
-            model, selector=ClusterSelector(centroids), bank=bank, generator=Sum(), neighbours=1
+            model, selector=ClusterSelector(centroids), neighbour_vectors=bank, generator=Sum(), neighbours=1
         )
 
     def test_the_defaults_given_by_hand_change_nothing(self, world, model):
-        same = with_parts(model, selector=NearestSelector(model.embeddings), bank=model.informing)
+        same = with_parts(
+            model, selector=NearestSelector(model.embeddings), neighbour_vectors=model.neighbour_vectors
+        )
         np.testing.assert_array_equal(same.vectors, model.vectors)
         assert same.explain("i4") == model.explain("i4")
 
@@ -163,11 +170,12 @@ class TestParts:
         row = int(clustered.selector.select(world.encoder.encode_items(["i4"]), 1)[0][0, 0])
         assert one.id == f"cluster {row}"
         embedding = world.encoder.encode_items(["i4"])[0]
-        expected = clustered.calibration.novel_scale * (embedding + clustered.bank[row])
+        expected = clustered.calibration.novel_scale * (embedding + clustered.neighbour_vectors[row])
         np.testing.assert_allclose(clustered.represent(["i4"])[0], expected, atol=1e-6)
 
     def test_observed_items_do_not_depend_on_the_selector(self, model, clustered):
-        np.testing.assert_array_equal(clustered.represent_observed(), model.represent_observed())
+        rows = model.observed
+        np.testing.assert_array_equal(clustered.vectors[rows], model.vectors[rows])
 
     def test_clusters_are_saved_and_damage_is_seen(self, clustered, tmp_path):
         clustered.save(tmp_path / "m")
@@ -181,15 +189,15 @@ class TestParts:
             Emmett.load(tmp_path / "m")
 
     def test_the_fingerprint_covers_selector_and_bank(self, model, clustered):
-        other_bank = with_parts(model, bank=model.informing + 0.1)
-        same_bank = with_parts(model, bank=model.informing + 0.1)
+        other_bank = with_parts(model, neighbour_vectors=model.neighbour_vectors + 0.1)
+        same_bank = with_parts(model, neighbour_vectors=model.neighbour_vectors + 0.1)
         assert other_bank.fingerprint == same_bank.fingerprint
         reranked = with_parts(model, selector=by_name(model))
         assert len({m.fingerprint for m in (model, clustered, other_bank, reranked)}) == 4
 
     def test_a_bank_of_another_size(self, model):
         with pytest.raises(DataError, match="do not fit together"):
-            with_parts(model, bank=model.informing[:3])
+            with_parts(model, neighbour_vectors=model.neighbour_vectors[:3])
         with pytest.raises(DataError, match="do not fit together"):
             with_parts(model, selector=ClusterSelector(model.embeddings[:3]))
 
@@ -294,9 +302,9 @@ class TestFewShot:
         assert "without" not in names
 
     def test_lists_that_do_not_fit(self, simple):
-        with pytest.raises(DataError, match="do not fit the items"):
+        with pytest.raises(DataError, match="do not match the items"):
             simple.represent(["i4"], [["q0"], ["q1"]])
-        with pytest.raises(DataError, match="in place of a list"):
+        with pytest.raises(DataError, match="list"):
             simple.represent(["i4"], ["q0"])
         with pytest.raises(DataError, match="empty query"):
             simple.represent(["i4"], [[" "]])
@@ -307,33 +315,62 @@ def test_unknown_settings_are_errors():
         Calibration(bogus=1)
 
 
-def test_a_model_grows_by_observed_items_and_leaves_the_others_as_they_were(world, model):
+def test_a_pipeline_grows_by_observed_items_and_leaves_the_others_as_they_were(world, model):
     """A new observed item of the second group's queries, with a text of the first group."""
+    before = model.pipeline
     embedding = world.encoder.encode_items(["i4"])
-    own = model.fitted(model.few_clicks([["q20", "q21"]], 1))
-    grown = model.grown(["more"], ["one more"], embedding, own)
-    assert len(grown.classifiers) == len(model.classifiers) + 1
-    np.testing.assert_array_equal(grown.informing[:-1], model.informing)
-    assert grown.explain("i4").neighbours[0].id == "more"
-    assert "more" not in {n.id for n in model.explain("i4").neighbours}
-    np.testing.assert_allclose(grown.represent(["i14"]), model.represent(["i14"]), atol=1e-6)
-    replaced = model.grown(["i0"], ["another i0"], embedding, own)
-    assert len(replaced.classifiers) == len(model.classifiers)
-    names = {n.id: n.text for n in replaced.explain("i4").neighbours}
-    assert names["i0"] == "another i0"
+    revealed = RevealedQueries.embed([["q20", "q21"]], 1, model.embed_queries)
+    own = before.few_shot.fit(revealed)
+
+    def neighbours(pipeline):
+        return pipeline.explain(pipeline.run(embedding), "i4").neighbours
+
+    grown = before.with_observed_items(["more"], ["one more"], embedding, own)
+    assert len(grown.pool) == len(before.pool) + 1
+    assert neighbours(grown)[0].id == "more"
+    assert "more" not in {one.id for one in neighbours(before)}
+    other = world.encoder.encode_items(["i14"])
+    np.testing.assert_allclose(grown.vectors(other), before.vectors(other), atol=1e-6)
+    replaced = before.with_observed_items(["i0"], ["another i0"], embedding, own)
+    assert len(replaced.pool) == len(before.pool)
+    assert {one.id: one.text for one in neighbours(replaced)}["i0"] == "another i0"
+    assert len([one for one in neighbours(replaced) if one.id == "i0"]) == 1
+
+
+def test_growing_step_by_step_or_at_once_is_the_same_and_votes_count_all(world, model):
+    embeddings = world.encoder.encode_items(["i4", "i9", "i14"])
+    revealed = RevealedQueries.embed([["q0"], ["q20"], ["q40"]], 3, model.embed_queries)
+    own = model.pipeline.few_shot.fit(revealed)
+    ids = ["a", "i0", "a2"]
+    at_once = model.pipeline.with_observed_items(ids, ids, embeddings, own)
+    by_step = model.pipeline
+    for row, name in enumerate(ids):
+        by_step = by_step.with_observed_items([name], [name], embeddings[row : row + 1], own.take([row]))
+    voting = RevealedQueries.embed([["q1", "q21"]], 1, model.embed_queries)
+    item = world.encoder.encode_items(["i19"])
+    one, other = (pipeline.run(item, revealed=voting) for pipeline in (at_once, by_step))
+    np.testing.assert_array_equal(one.selection.rows, other.selection.rows)
+    np.testing.assert_allclose(one.vectors, other.vectors, atol=1e-6)
+    # The same as one model trained with all of them: the pool of both parts is searched as one.
+    replaced = ~np.isin(model.items.take(model.observed).ids, ids)
+    everything = np.concatenate([model.embeddings[replaced], embeddings])
+    vectors = np.concatenate([model.neighbour_vectors[replaced], scale_by_trust(own, model.neighbour_prior)])
+    whole = NeighbourPool(TrainedPool(NearestSelector(everything), vectors, None, can_grow=False))
+    together = replace(model.pipeline, pool=whole).run(item, revealed=voting)
+    np.testing.assert_allclose(together.vectors, one.vectors, atol=1e-5)
 
 
 def test_a_model_with_a_selector_of_its_own_does_not_grow(world, model):
-    clusters = Emmett(
-        model.encoder,
-        model.classifiers,
-        model.embeddings,
-        model.generator,
-        model.items,
-        model.observed,
+    clusters = with_parts(
+        model,
         selector=ClusterSelector(model.embeddings[:3]),
-        bank=model.classifiers.weights[:3],
+        neighbour_vectors=model.classifiers.weights[:3],
     )
-    assert not clusters.can_grow
     with pytest.raises(DataError, match="train again"):
-        clusters.grown([], [], model.embeddings[:0], model.classifiers)
+        clusters.pipeline.with_observed_items([], [], model.embeddings[:0], model.classifiers.take([]))
+
+
+def test_few_members():
+    """What a user of the library has to know: half of what it was."""
+    members = [name for name in vars(Emmett) if not name.startswith("_")]
+    assert len(members) <= 14

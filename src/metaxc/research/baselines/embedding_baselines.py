@@ -37,8 +37,8 @@ from metaxc.encoders import Encoder
 from metaxc.evaluation.searches import encode_test_queries_once
 from metaxc.generators import Combine, gather
 from metaxc.research.baselines.baseline import VectorScorer, embed_training_data
-from metaxc.research.baselines.choosing import HeldOut
 from metaxc.selectors import NearestSelector
+from metaxc.tuning import TuningFold
 
 PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """ESZSL: candidates for γ and λ, in units of the mean eigenvalue of their Gram matrix."""
@@ -132,10 +132,11 @@ class ESZSL:
 
 def tune_penalties(queries: Floats, items: Floats, clicks: csr_array, seed: int) -> tuple[float, float]:
     """γ and λ that rank the validation queries of one fold best; the larger ones where settings tie."""
-    fold = HeldOut.draw(queries, clicks, seed)
+    fold = TuningFold.draw(queries, clicks, seed)
     if fold is None:
         return DEFAULT_PENALTY, DEFAULT_PENALTY
-    problem = BilinearProblem.build(queries[fold.rows], items[fold.seen], fold.clicks)
+    observed = items[fold.fold.observed]
+    problem = BilinearProblem.build(queries[fold.training_rows], observed, fold.training_clicks)
     qualities = {
         (gamma, lam): fold.quality(items @ problem.solve_relative(gamma, lam).T)
         for gamma, lam in product(PENALTIES, PENALTIES)
@@ -180,14 +181,15 @@ def average_neighbours(
 
 def tune_kernel(queries: Floats, items: Floats, clicks: csr_array, seed: int) -> tuple[int, float]:
     """K and temperature that rank the validation queries of one fold best; the first where settings tie."""
-    fold = HeldOut.draw(queries, clicks, seed)
+    fold = TuningFold.draw(queries, clicks, seed)
     if fold is None:
         return DEFAULT_KERNEL
-    classifiers = ridge(queries[fold.rows], fold.clicks).weights
+    observed, novel = fold.fold.observed, fold.fold.novel
+    classifiers = ridge(queries[fold.training_rows], fold.training_clicks).weights
     vectors = np.empty_like(items)
-    vectors[fold.seen] = classifiers
+    vectors[observed] = classifiers
     qualities = {}
     for k, temperature in product(NEIGHBOURS, TEMPERATURES):
-        vectors[fold.new] = average_neighbours(items[fold.new], items[fold.seen], classifiers, k, temperature)
+        vectors[novel] = average_neighbours(items[novel], items[observed], classifiers, k, temperature)
         qualities[k, temperature] = fold.quality(vectors)
     return max(qualities, key=lambda pair: qualities[pair])

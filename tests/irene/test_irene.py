@@ -6,14 +6,16 @@ import pytest
 from metaxc.data import Dataset, split
 from metaxc.data.clicks import training_clicks
 from metaxc.data.folds import Fold
-from metaxc.emmett import Calibration
+from metaxc.emmett import Calibration, ExpansionConfig
+from metaxc.encoders import Pretrained
 from metaxc.errors import DataError
 from metaxc.evaluation import evaluate, model_search
 from metaxc.irene import Irene, IreneConfig
-from metaxc.irene.choosing import Candidate, choose_constants
-from metaxc.irene.parts import generator_of
-from metaxc.memory import Recall
-from metaxc.tuning import DEFAULT_COMBINE, SLACK, Quality
+from metaxc.irene.model_parts import ConfiguredParts
+from metaxc.tuning import Quality, choose_constants, fit_fold
+from metaxc.tuning.choices import Candidate
+from metaxc.tuning.fitted_folds import SLACK
+from metaxc.tuning.grids import DEFAULT_COMBINE
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,7 @@ def test_every_kind_of_classifier_finds_the_novel_items(world, classifiers):
 
 def test_the_papers_choices():
     config = Irene.paper().config
-    assert (config.neighbours, config.depth, config.generator) == (3, 1, "post_norm")
+    assert (config.neighbours, config.training.depth, config.generator) == (3, 1, "post_norm")
     assert (config.encoder, config.classifiers) == ("pretrained", "one_vs_all")
 
 
@@ -65,11 +67,23 @@ def test_the_backend_is_among_the_inputs_and_static_towers_need_none(shop, tiny)
         return Irene(IreneConfig(base=str(tiny), **settings))
 
     auto = irene(backend="auto")
-    assert auto.base_for(dataset).backend == "onnx-int8"
-    assert auto.base_for(dataset) is auto.base_for(dataset)
+    assert auto.base_encoder(dataset).backend == "onnx-int8"
     inputs = {irene(backend=name).inputs(dataset) for name in ("torch", "onnx", "onnx-int8")}
     assert len(inputs) == 3
-    assert irene(encoder="static", backend="auto").base_for(dataset).backend == "torch"
+    assert irene(encoder="static", backend="auto").base_encoder(dataset).backend == "torch"
+
+
+def test_the_digest_of_the_inputs_encodes_nothing(shop, tiny, monkeypatch):
+    """It neither chooses a backend nor encodes a sample of the texts."""
+    dataset, _ = split(shop, novel=0.1, test=0.2, seed=0)
+
+    def fail(*args, **kwargs):
+        raise AssertionError("encoded")
+
+    monkeypatch.setattr(Pretrained, "encode", fail)
+    monkeypatch.setattr("metaxc.encoders.pretrained.choose", fail)
+    inputs = [Irene(IreneConfig(base=str(tiny), seed=seed)).inputs(dataset) for seed in (0, 0, 1)]
+    assert inputs[0] == inputs[1] != inputs[2]
 
 
 def test_nothing_of_a_novel_item_is_learnt_from(world):
@@ -98,20 +112,26 @@ def test_same_seed_same_model_to_the_last_bit(world, tmp_path):
     assert_same(tmp_path / "a", tmp_path / "b")
 
 
-def test_queries_borrow_from_a_memory_that_is_saved_with_the_model(world, tmp_path, monkeypatch):
-    monkeypatch.setattr("metaxc.irene.choosing.choose_recall", lambda *args: Recall(strength=0.5))
-    model = Irene(IreneConfig(encoder="pretrained", memory=300), encoder=world.encoder).fit(world.dataset)
-    assert len(model.memory) == 300
+def test_the_query_expansion_is_saved_with_the_model(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "metaxc.tuning.choices.tune_query_expansion", lambda *args: ExpansionConfig(strength=0.5)
+    )
+    model = Irene(IreneConfig(encoder="pretrained", expansion_queries=300), encoder=world.encoder).fit(
+        world.dataset
+    )
+    assert len(model.expansion) == 300
     asked = world.dataset.test.queries.texts[:5]
     embedded = model.embed_queries(asked)
     assert np.abs(model.encode_queries(asked) - embedded).max() > 0.01
-    assert np.array_equal(model.encode_queries(asked), model.memory.expand(embedded))
+    assert np.array_equal(model.encode_queries(asked), model.expansion.expand(embedded))
     model.save(tmp_path / "m")
     again = type(model).load(tmp_path / "m")
     assert again.search(asked) == model.search(asked)
     assert again.fingerprint == model.fingerprint
-    without = Irene(IreneConfig(encoder="pretrained", memory=0), encoder=world.encoder).fit(world.dataset)
-    assert without.memory is None
+    without = Irene(IreneConfig(encoder="pretrained", expansion_queries=0), encoder=world.encoder).fit(
+        world.dataset
+    )
+    assert without.expansion is None
     assert without.fingerprint != model.fingerprint
 
 
@@ -145,24 +165,26 @@ def test_what_a_generator_learns_from(world, monkeypatch, scheme):
     """Out of fold: items that the encoder has not seen, none of them the judged fold's, no judge's clicks."""
     given = []
 
-    def spy(config, kind, combine, episodes):
-        given.append(episodes)
-        return generator_of(config, kind, combine, episodes)
+    class Spy(ConfiguredParts):
+        def train_generator(self, kind, combine, episodes):
+            given.append(episodes)
+            return super().train_generator(kind, combine, episodes)
 
-    monkeypatch.setattr("metaxc.irene.choosing.generator_of", spy)
-    config = IreneConfig(generator="gated", meta_training=scheme, memory=0, seed=2)
+    config = IreneConfig(generator="gated", meta_training={"items": scheme}, expansion_queries=0, seed=2)
     observed, rows, clicks = training_clicks(world.dataset)
     folds = Fold.partition(clicks, config.seed, config.folds)
-    chosen = choose_constants(config, Marking(world), observed, rows, clicks, folds)
+    parts = Spy(config)
+    fitted = [fit_fold(parts, Marking(world), fold, observed, rows, clicks) for fold in folds]
+    _, trained = choose_constants(parts, fitted)
     for episodes in given:
         for episode in episodes:
             assert (episode.items[:, 0] == (scheme == "observed")).all()
     if scheme == "observed":
         assert [len(episodes) for episodes in given] == [1, 1, 1]
-        assert chosen.trained is None
+        assert trained is None
         return
     assert [len(episodes) for episodes in given] == [2, 2, 2, 3]
-    assert chosen.trained is not None
+    assert trained is not None
     folds = Fold.partition(clicks, config.seed, 3)
     for number, (fold, episodes) in enumerate(zip(folds, given, strict=False)):
         others = [other for place, other in enumerate(folds) if place != number]
@@ -206,11 +228,14 @@ def test_one_fold_is_not_enough_to_train_and_judge_a_gate(world):
     assert model.generator.kind == "combine"
 
 
-@pytest.mark.parametrize("ablation", [{"include_self": True}, {"training": {"train_classifiers": True}}])
+@pytest.mark.parametrize(
+    "ablation", [{"meta_training": {"include_self": True}}, {"training": {"train_classifiers": True}}]
+)
 def test_ablations_of_observed_items_say_so(ablation):
-    with pytest.raises(ValueError, match="meta_training='observed'"):
+    with pytest.raises(ValueError, match="to 'observed' too"):
         IreneConfig(generator="transformer", **ablation)
-    IreneConfig(generator="transformer", meta_training="observed", **ablation)
+    observed = {"items": "observed", **ablation.get("meta_training", {})}
+    IreneConfig(generator="transformer", **{**ablation, "meta_training": observed})
 
 
 class Killed(BaseException):
@@ -220,16 +245,16 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     "place",
     [
-        "choosing.choose_calibration",
-        "parts.ridge",
-        "recipe._save_neighbours",
-        "parts.train_generator",
-        "recipe.save_generator",
+        "tuning.choices.tune_calibration",
+        "irene.model_parts.ridge",
+        "irene.model_parts.NearestSelector",
+        "irene.model_parts.train_generator",
+        "irene.training_run.save_generator",
     ],
 )
 @pytest.mark.parametrize("scheme", ["out_of_fold", "observed"])
 def test_stopped_inside_any_stage_it_ends_with_the_same_model(world, tmp_path, monkeypatch, place, scheme):
-    config = IreneConfig(encoder="pretrained", generator="transformer", meta_training=scheme)
+    config = IreneConfig(encoder="pretrained", generator="transformer", meta_training={"items": scheme})
     whole = Irene(config, encoder=world.encoder).fit(world.dataset, stages=tmp_path / "whole.stages")
     whole.save(tmp_path / "whole")
     calls = []
@@ -239,7 +264,7 @@ def test_stopped_inside_any_stage_it_ends_with_the_same_model(world, tmp_path, m
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"metaxc.irene.{place}", dies)
+        patch.setattr(f"metaxc.{place}", dies)
         with pytest.raises(Killed):
             Irene(config, encoder=world.encoder).fit(world.dataset, stages=tmp_path / "stages")
     lines = []
@@ -249,5 +274,7 @@ def test_stopped_inside_any_stage_it_ends_with_the_same_model(world, tmp_path, m
     again.save(tmp_path / "again")
     assert calls == [place]
     assert_same(tmp_path / "whole", tmp_path / "again")
-    if place == "recipe.save_generator" and scheme == "observed":  # out of fold the first stage saves it
-        assert sum("already there" in line for line in lines) == 5
+    if (
+        place == "irene.training_run.save_generator" and scheme == "observed"
+    ):  # out of fold the first stage saves it
+        assert sum("reused" in line for line in lines) == 5

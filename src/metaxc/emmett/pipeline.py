@@ -1,0 +1,180 @@
+"""From embeddings to meta-classifiers: select neighbours, generate, scale.
+
+The same function serves `Emmett.represent`, explanations, previews, the life cycle of a live item and the measurement
+of latency.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from metaxc.arrays import Floats
+from metaxc.classifiers import Classifiers, FewShotFitter, RevealedQueries
+from metaxc.emmett.explanation import Explanation, Neighbour, decompose
+from metaxc.emmett.neighbour_pool import NeighbourPool, Selection
+from metaxc.emmett.scoring import Calibration, novel_vectors, own_part, scale_by_trust
+from metaxc.generators import TorchGenerator
+
+BLOCK = 1_024
+"""Items represented at once: 1,024 × 20 neighbours × 384 float32 are 30 MB."""
+
+
+@dataclass(frozen=True)
+class MetaClassifiers:
+    """Meta-classifiers of n items, and what they were made of.
+
+    Args:
+        embeddings: (n, dim) the items' embeddings.
+        selection: The neighbours that inform them.
+        excluded: Neighbours of the first item that were selected and then left out.
+        neighbours: (n, K, dim) the vectors of the selected neighbours.
+        generated: (n, dim) what the generator made of them.
+        first_clicks: (n, dim) what the revealed queries add; None where there are none.
+        vectors: (n, dim) the finished meta-classifiers, as `search` ranks them.
+    """
+
+    embeddings: Floats
+    selection: Selection
+    excluded: list[Neighbour]
+    neighbours: Floats
+    generated: Floats
+    first_clicks: Floats | None
+    vectors: Floats
+
+
+@dataclass(frozen=True)
+class MetaClassifierPipeline:
+    """Makes meta-classifiers.
+
+    Args:
+        pool: What can inform an item.
+        generator: Selected vectors to meta-classifier.
+        calibration: How observed and novel items rank together.
+        neighbours: K, how many neighbours inform an item.
+        neighbour_prior: Clicks at which a neighbour's classifier has half its weight.
+        few_shot: Fits classifiers to first clicks.
+    """
+
+    pool: NeighbourPool
+    generator: TorchGenerator
+    calibration: Calibration
+    neighbours: int
+    neighbour_prior: float
+    few_shot: FewShotFitter
+
+    def run(
+        self,
+        embeddings: Floats,
+        *,
+        texts: Sequence[str] | None = None,
+        revealed: RevealedQueries | None = None,
+        votes: bool = True,
+        evidence: bool = True,
+        exclude: Collection[str] = (),
+        seconds: dict[str, float] | None = None,
+    ) -> MetaClassifiers:
+        """Make the meta-classifiers of n items.
+
+        Args:
+            embeddings: (n, dim) the items' embeddings.
+            texts: (n,) their texts, for selectors that read them.
+            revealed: Their first clicked queries.
+            votes: Whether revealed queries vote for the neighbours.
+            evidence: Whether revealed queries count as a small classifier of the item's own.
+            exclude: Ids of neighbours to leave out after selection.
+            seconds: Filled with the wall-clock time of the stages `select` and `generate`.
+        """
+        seconds = {} if seconds is None else seconds
+        with _timed(seconds, "select"):
+            selection = self.pool.select(embeddings, self.neighbours, texts, revealed if votes else None)
+            selection, excluded = self._exclude(selection, exclude)
+        with _timed(seconds, "generate"):
+            neighbours = self.pool.vectors_at(selection.rows)
+            generated = self.generator.generate(embeddings, neighbours, selection.scores)
+            first_clicks = None
+            if revealed is not None and evidence:
+                first_clicks = own_part(self.few_shot.fit(revealed), self.calibration)
+            vectors = novel_vectors(generated, first_clicks, self.calibration)
+        return MetaClassifiers(embeddings, selection, excluded, neighbours, generated, first_clicks, vectors)
+
+    def vectors(
+        self,
+        embeddings: Floats,
+        *,
+        texts: Sequence[str] | None = None,
+        revealed: RevealedQueries | None = None,
+        votes: bool = True,
+        evidence: bool = True,
+    ) -> Floats:
+        """(n, dim) float32: the meta-classifiers alone, of any number of items; the arguments are those of `run`."""
+        blocks = []
+        for start in range(0, len(embeddings), BLOCK):
+            stop = min(start + BLOCK, len(embeddings))
+            made = self.run(
+                np.asarray(embeddings[start:stop]),
+                texts=None if texts is None else texts[start:stop],
+                revealed=None if revealed is None else revealed.of_items(start, stop),
+                votes=votes,
+                evidence=evidence,
+            )
+            blocks.append(made.vectors)
+        return np.concatenate(blocks) if blocks else np.empty((0, embeddings.shape[1]), np.float32)
+
+    def explain(self, made: MetaClassifiers, text: str, query_names: Sequence[str] = ()) -> Explanation:
+        """Where the first of these meta-classifiers comes from.
+
+        Args:
+            made: As `run` returned it.
+            text: The item's text.
+            query_names: What to call the revealed queries.
+        """
+        weights = self.calibration.novel_scale * self.generator.weights(
+            made.embeddings[:1], made.neighbours[:1], made.selection.scores[:1]
+        )
+        return decompose(
+            text,
+            made.vectors[0],
+            weights[0, :, None] * np.concatenate([made.embeddings[:1], made.neighbours[0]]),
+            weights[0, 1:],
+            [self.pool.name(int(row)) if row >= 0 else None for row in made.selection.rows[0]],
+            made.selection.scores[0],
+            [query_names[voter] if voter >= 0 else None for voter in made.selection.voters[0]],
+            None if made.first_clicks is None else made.first_clicks[0],
+        )
+
+    def with_observed_items(
+        self, ids: Sequence[str], texts: Sequence[str], embeddings: Floats, classifiers: Classifiers
+    ) -> MetaClassifierPipeline:
+        """A pipeline in which these items inform others too; one with the id of an item that is there replaces it.
+
+        Args:
+            ids: (n,) ids of the items.
+            texts: (n,) their texts.
+            embeddings: (n, dim) their embeddings.
+            classifiers: Their classifiers.
+        """
+        vectors = scale_by_trust(classifiers, self.neighbour_prior)
+        return replace(self, pool=self.pool.with_items(ids, texts, embeddings, vectors))
+
+    def _exclude(self, selection: Selection, ids: Collection[str]) -> tuple[Selection, list[Neighbour]]:
+        if not ids:
+            return selection, []
+        excluded, rows = [], []
+        for row, score in zip(selection.rows[0].tolist(), selection.scores[0].tolist(), strict=True):
+            name, text = self.pool.name(row) if row >= 0 else ("", "")
+            if row >= 0 and name in ids:
+                rows.append(row)
+                excluded.append(Neighbour(name, text, score, 0.0, 0.0))
+        return selection.without(rows), excluded
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    seconds[stage] = time.perf_counter() - started

@@ -1,0 +1,282 @@
+"""One training run, stage by stage; each stage is kept on disk, so that a killed run continues where it was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metaxc.arrays import Floats
+from metaxc.artifacts import Stages, load_arrays, load_json, save_arrays, save_json
+from metaxc.classifiers import Classifiers
+from metaxc.data import Dataset
+from metaxc.data.clicks import training_clicks
+from metaxc.data.folds import Fold
+from metaxc.emmett import Emmett
+from metaxc.emmett.scoring import scale_by_trust
+from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
+from metaxc.encoders.adapted import Adapted
+from metaxc.encoders.learning import Encoding, FixedEncoding, KeptEncoding, TowerEncoding
+from metaxc.encoders.training.encoder_record import EncoderRecord, known_folds
+from metaxc.generators import Episode, load_generator, save_generator
+from metaxc.generators.generator_training import TrainedGenerator
+from metaxc.irene.config import IreneConfig
+from metaxc.irene.model_parts import ConfiguredParts
+from metaxc.tuning import Constants, choose_constants, fit_fold
+
+CURVE_POINTS = 100
+
+
+class TrainingRun:
+    """The stages of `Irene.fit`, in the order in which they are called.
+
+    Args:
+        config: What to train.
+        dataset: What to train on.
+        stages: Runs and keeps the stages.
+        encoder: An encoder to use as it is, in place of `config.encoder`.
+        cache: Keeps the pretrained encoder's embeddings.
+        encoder_cache: A folder that keeps adapted encoders.
+        inputs: Digest of everything that decides the model.
+    """
+
+    def __init__(
+        self,
+        config: IreneConfig,
+        dataset: Dataset,
+        stages: Stages,
+        encoder: Encoder | None,
+        cache: EmbeddingCache | None,
+        encoder_cache: Path | None,
+        inputs: str,
+    ):
+        self.config, self.dataset, self.stages = config, dataset, stages
+        self.encoder, self.cache, self.encoder_cache, self.inputs = encoder, cache, encoder_cache, inputs
+        self.parts = ConfiguredParts(config)
+        self.observed, self.query_rows, self.clicks = training_clicks(dataset)
+        stages.report(
+            f"learn from {self.clicks.nnz:,} clicks, {len(self.query_rows):,} queries, "
+            f"{len(self.observed):,} observed items"
+        )
+
+    @cached_property
+    def encoding(self) -> Encoding:
+        """Embeds all texts by what does not learn; the embedding cache keeps the result of this stage."""
+        started = time.perf_counter()
+        encoding: Encoding
+        if self.encoder is not None:
+            encoding, name = FixedEncoding(self.encoder, self.dataset), self.encoder.kind
+        else:
+            base = pretrained_encoder(self.config, self.dataset, self.cache, self.stages.report)
+            name = base.backend
+            if self.config.encoder == "pretrained":
+                encoding = FixedEncoding(base, self.dataset)
+            else:
+                static = self.config.encoder == "static"
+                towers = TowerEncoding(base, self.dataset, self.config.adapter, static=static)
+                encoding = towers if self.encoder_cache is None else KeptEncoding(towers, self.encoder_cache)
+        self.stages.seconds["encode"] = time.perf_counter() - started
+        self.stages.report(f"encode ({name}): {self.stages.seconds['encode']:.1f} s")
+        return encoding
+
+    def choose_constants(self) -> tuple[Constants, TrainedGenerator | None]:
+        """Choose the constants on folds of pseudo-novel items; with the generator where it is trained on them."""
+        encoding = self.encoding  # encoding is a stage of its own, timed apart
+
+        def choose(out: Path) -> None:
+            folds = [
+                fit_fold(self.parts, encoding, fold, self.observed, self.query_rows, self.clicks)
+                for fold in self._folds()
+            ]
+            constants, trained = choose_constants(self.parts, folds)
+            if not folds:
+                reason = "too few data to choose by" if self.config.folds else "not asked for"
+                constants.pseudo_novel["skipped"] = reason
+            save_json(out / "constants.json", constants.to_dict())
+            if trained is not None:
+                save_generator(out, trained.generator)
+                save_json(out / "losses.json", trained.losses)
+
+        folder = self.stages.run("tune", {"inputs": self.inputs}, choose)
+        constants = Constants.from_dict(load_json(folder / "constants.json"))
+        self.stages.report(f"chosen on pseudo-novel items: {constants}")
+        if not (folder / "losses.json").exists():
+            return constants, None
+        nothing = np.empty((0, 0), np.float32)
+        return constants, TrainedGenerator(load_generator(folder), nothing, load_json(folder / "losses.json"))
+
+    def _folds(self) -> list[Fold]:
+        """The folds to choose constants on. A base that has learnt from clicks knows the items it has seen: only those
+        held out of its training can play novel."""
+        config = self.config
+        record = None if self.encoder is not None else EncoderRecord.of(Pretrained(config.base).folder)
+        if record is None or not record.learnt_from_clicks or not config.folds:
+            return Fold.partition(self.clicks, config.seed, config.folds)
+        data = (self.observed, self.query_rows, self.clicks)
+        folds = known_folds(record, self.dataset, data, config.folds, config.seed)
+        self.stages.report(
+            "the base encoder has learnt from clicks: constants are "
+            + ("chosen on items it held out" if folds else "the defaults, for it held too few items out")
+        )
+        return folds
+
+    def learn_encoder(self) -> Encoder:
+        """Adapt the encoder to all training clicks."""
+
+        def learn(out: Path) -> None:
+            encoder = self.encoding.learn(self.query_rows, self.observed, self.clicks, self.config.seed)
+            encoder.save(out)
+
+        folder = self.stages.run("encoder", {}, learn)
+        return self.encoder or load_encoder(folder, base=self.config.base, cache=self.cache)
+
+    def embed(self, encoder: Encoder) -> tuple[Floats, Floats]:
+        """(queries, dim) of the training queries and (items, dim) of all items, memory-mapped."""
+
+        def embed(out: Path) -> None:
+            queries, items = self.encoding.embed(encoder, self.query_rows)
+            np.save(out / "queries.npy", queries)
+            np.save(out / "items.npy", items)
+
+        folder = self.stages.run("embeddings", {}, embed)
+        queries, items = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("queries", "items"))
+        return queries, items
+
+    def fit_classifiers(self, queries: Floats) -> Classifiers:
+        """Classifiers of all observed items."""
+
+        def fit(out: Path) -> None:
+            self.parts.fit_classifiers(queries, self.clicks).save(out / "classifiers.safetensors")
+
+        folder = self.stages.run("classifiers", {}, fit)
+        return Classifiers.load(folder / "classifiers.safetensors")
+
+    def train_generator(
+        self,
+        constants: Constants,
+        out_of_fold: TrainedGenerator | None,
+        classifiers: Classifiers,
+        queries: Floats,
+        items: Floats,
+    ) -> TrainedGenerator:
+        """The generator: the one that was trained on the folds, or one trained on the observed items now."""
+        kind, combine = constants.generator, constants.combine
+        embeddings = np.ascontiguousarray(items[self.observed])
+
+        def find_neighbours(out: Path) -> None:
+            needed = kind if out_of_fold is None else "combine"
+            rows, scores = self.parts.training_neighbours(needed, embeddings, combine.neighbours)
+            save_arrays(out / "neighbours.safetensors", {"rows": rows, "scores": scores})
+
+        folder = self.stages.run("neighbours", {}, find_neighbours)
+        near = load_arrays(folder / "neighbours.safetensors")
+
+        def train(out: Path) -> None:
+            transformed = classifiers.transform_queries(queries)
+            vectors = scale_by_trust(
+                self.parts.neighbour_classifiers(classifiers, embeddings, transformed, self.clicks),
+                combine.neighbour_prior,
+            )
+            if out_of_fold is not None:
+                trained = out_of_fold._replace(classifiers=vectors)
+            else:
+                episode = Episode(transformed, embeddings, self.clicks, vectors, near["rows"], near["scores"])
+                trained = self.parts.train_generator(kind, combine, [episode])
+            save_generator(out, trained.generator)
+            save_json(out / "losses.json", trained.losses)
+            if self.parts.keeps_neighbour_vectors:
+                save_arrays(out / "neighbour_vectors.safetensors", {"weights": trained.classifiers})
+
+        folder = self.stages.run("generator", {}, train)
+        vectors = np.empty((0, 0), np.float32)
+        if self.parts.keeps_neighbour_vectors:
+            vectors = load_arrays(folder / "neighbour_vectors.safetensors")["weights"]
+        return TrainedGenerator(load_generator(folder), vectors, load_json(folder / "losses.json"))
+
+    def assemble(
+        self,
+        constants: Constants,
+        encoder: Encoder,
+        classifiers: Classifiers,
+        queries: Floats,
+        items: Floats,
+        trained: TrainedGenerator,
+    ) -> Emmett:
+        """The model, with the vectors of all items."""
+        embeddings = np.ascontiguousarray(items[self.observed])
+        expansion = None
+        if constants.expansion is not None:
+            transformed = classifiers.transform_queries(queries)
+            expansion = self.parts.query_expansion(transformed, self.clicks, embeddings)
+            expansion = None if expansion is None else expansion.with_config(constants.expansion)
+        model: dict[str, Any] = {
+            "encoder": encoder,
+            "classifiers": classifiers,
+            "embeddings": embeddings,
+            "generator": trained.generator,
+            "items": self.dataset.items,
+            "observed": self.observed,
+            "neighbours": constants.combine.neighbours,
+            "neighbour_prior": constants.combine.neighbour_prior,
+            "calibration": constants.calibration,
+            "neighbour_vectors": trained.classifiers if self.parts.keeps_neighbour_vectors else None,
+            "expansion": expansion,
+            "about": self._about(constants, encoder, trained.losses),
+        }
+
+        def build_index(out: Path) -> None:
+            vectors = Emmett(**model, item_embeddings=items).vectors
+            save_arrays(out / "index.safetensors", {"vectors": vectors})
+
+        folder = self.stages.run("index", {}, build_index)
+        return Emmett(**model, vectors=load_arrays(folder / "index.safetensors")["vectors"])
+
+    def _about(self, constants: Constants, encoder: Encoder, losses: list[float]) -> dict[str, Any]:
+        """How the model was trained, for people and reports."""
+        chosen = constants.to_dict()
+        return {
+            "inputs": self.inputs,
+            "data": {"name": self.dataset.name, "fingerprint": self.dataset.fingerprint},
+            "config": self.config.model_dump(),
+            "constants": {
+                "generator": constants.generator,
+                **chosen["combine"],
+                **chosen["calibration"],
+                "expansion": chosen["expansion"],
+            },
+            "compared": constants.compared,
+            "pseudo_novel": constants.pseudo_novel,
+            "curves": _learning_curves(
+                {
+                    "encoder": encoder.towers.losses if isinstance(encoder, Adapted) else [],
+                    "generator": losses,
+                }
+            ),
+            "clicks": int(self.clicks.nnz),
+            "queries": len(self.query_rows),
+        }
+
+
+def pretrained_encoder(
+    config: IreneConfig, dataset: Dataset, cache: EmbeddingCache | None, report: Callable[[str], None]
+) -> Pretrained:
+    """The pretrained encoder of a configuration, with the backend that suits the data set's texts."""
+    # Static towers take only tokens and token vectors from it: nothing is computed that could be faster.
+    backend = "torch" if config.encoder == "static" else config.backend
+    texts = [*dataset.items.texts, *dataset.train.queries.texts]
+    return Pretrained(config.base, cache, backend, texts=texts, report=report)
+
+
+def _learning_curves(losses: dict[str, list[float]]) -> dict[str, dict[str, list[float]]]:
+    """The mean loss over each of at most `CURVE_POINTS` spans of steps, of everything that was trained."""
+    curves: dict[str, dict[str, list[float]]] = {}
+    for name, values in losses.items():
+        if values:
+            spans = np.array_split(np.arange(len(values)), min(CURVE_POINTS, len(values)))
+            means = [round(float(np.mean([values[step] for step in span])), 4) for span in spans]
+            curves[name] = {"step": [int(span[-1]) + 1 for span in spans], "loss": means}
+    return curves
