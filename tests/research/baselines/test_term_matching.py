@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
-from metaxc.research.baselines.bm25 import tokens
 
 from metaxc.data import Dataset
 from metaxc.research.baselines import BM25
+from metaxc.research.baselines.term_matching import tokenize
 
 ITEMS = {
     "a": "red apple",
@@ -20,7 +20,7 @@ def test_scores_are_those_of_bm25s():
     fitted = BM25().fit(data)
     queries = ["red engine", "green green apple", "apple pear oil", "car"]
     scores = fitted.scores(queries)
-    rows, values = fitted.index.retrieve(tokens(queries), k=len(ITEMS), show_progress=False)
+    rows, values = fitted.index.retrieve(tokenize(queries), k=len(ITEMS), show_progress=False)
     np.testing.assert_allclose(np.take_along_axis(scores, rows, axis=1), values, rtol=1e-5)
     assert scores[0].argmax() == 2  # both words, one of them twice
 
