@@ -82,42 +82,42 @@ def opened(place: Path, neighbours: int = 3) -> Catalog:
 
 
 def add(place: Path) -> None:
-    """Three items in one batch."""
+    """Add three items in one batch."""
     opened(place).add(
         [NewItem(f"new{number}", text_of(random.Random(number)), ("tag",)) for number in range(3)]
     )
 
 
 def click(place: Path) -> None:
-    """The click that makes an item observed."""
+    """Record the click that makes an item observed."""
     opened(place).click("0", "word1 word2 word3")
 
 
 def delete(place: Path) -> None:
-    """An item with clicks."""
+    """Delete two items, one of them with clicks."""
     opened(place).delete(["0", "1"])
 
 
 def close(place: Path) -> None:
-    """A write, then the index is saved and the checksum left."""
+    """Write, then close: the index is saved and the checksum written."""
     catalog = opened(place)
     catalog.update("2", text="word5 word6 word7")
     catalog.close()
 
 
 def snapshot(place: Path) -> None:
-    """Over an older snapshot."""
+    """Replace an older snapshot."""
     opened(place).snapshot(place / "kept")
 
 
 def restore(place: Path) -> None:
-    """Of another state."""
+    """Restore a snapshot of another state."""
     Catalog.restore(place / "kept", place / "catalog")
 
 
 def moved(place: Path) -> None:
-    """To another model."""
-    migrate.migrate(place / "catalog", model(4))
+    """Migrate to another model."""
+    migrate(place / "catalog", model(4))
 
 
 OPERATIONS = {work.__name__: work for work in (add, click, delete, close, snapshot, restore, moved)}

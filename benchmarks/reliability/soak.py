@@ -147,7 +147,7 @@ class Soak:
         self.withdraw()
 
     def measured(self) -> dict[str, Any]:
-        """What it takes, and what it finds."""
+        """Memory, disk space, recall and search times after a round."""
         record = self.catalog.store.folder / "catalog.sqlite"
         log = record.with_name(f"{record.name}-wal")
         fresh = self.folder.with_name("fresh.sqlite")
@@ -164,7 +164,7 @@ class Soak:
             "record, MB": round(record.stat().st_size / 2**20, 2),
             "log, MB": round(log.stat().st_size / 2**20, 2),
             "record against a fresh copy": round(record.stat().st_size / copied, 3),
-            "recall@10": self.recall(self.catalog._followed.index),
+            "recall@10": self.recall(self.catalog._follower.index),
             "search, ms": quantiles(self.times),
         }
 
@@ -180,8 +180,8 @@ class Soak:
         return round(float(np.mean(shared)) / 10, 4)
 
     def fresh_index(self) -> Index:
-        """An index made from the record now."""
-        rows = self.catalog.store.rows("SELECT key, vector FROM items ORDER BY key")
+        """A new index over the vectors in the store."""
+        rows = self.catalog.store.fetch_all("SELECT key, vector FROM items ORDER BY key")
         vectors = np.stack([np.frombuffer(vector, np.float32) for _, vector in rows])
         return build_index(np.array([key for key, _ in rows]), vectors)[0]
 

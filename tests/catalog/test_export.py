@@ -1,4 +1,4 @@
-"""What is exported is found there as it is found here."""
+"""Exported vectors give the same ranking elsewhere as in the catalog."""
 
 import json
 
@@ -7,6 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from metaxc.catalog import NewItem
+from metaxc.catalog.export import export_vectors
+from metaxc.errors import ConfigError
 
 QUERIES = ["t0", "t4", "t8"]
 
@@ -64,3 +66,8 @@ def test_pgvector(filled, tmp_path, postgres):
         "b\\c",
         "ü,x",
     ]
+
+
+def test_unknown_formats_are_refused(catalog, tmp_path):
+    with pytest.raises(ConfigError, match="npy, parquet, faiss, pgvector"):
+        export_vectors(catalog.store, tmp_path / "out", "csv")

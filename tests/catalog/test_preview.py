@@ -4,7 +4,7 @@ import pytest
 from metaxc.catalog import NewItem
 
 
-def test_a_preview_is_what_the_item_will_be(catalog):
+def test_a_preview_explains_the_item_as_it_will_be_added(catalog):
     before = catalog.about().sequence
     preview = catalog.preview("i4")
     assert catalog.about().sequence == before
@@ -13,8 +13,8 @@ def test_a_preview_is_what_the_item_will_be(catalog):
     assert set(preview.seconds) == {"encode", "select", "generate", "reach", "map"}
 
 
-def test_known_queries_that_would_find_it(catalog):
-    """The text alone knows nothing of its group's queries, the meta-classifier all."""
+def test_reached_queries_rank_the_item_as_a_search_does(catalog):
+    """The item's text shares nothing with its group's queries; its meta-classifier does."""
     preview = catalog.preview("i4")
     assert preview.pool == 40
     reached = {one.query: one for one in preview.reached}
@@ -30,7 +30,7 @@ def test_known_queries_that_would_find_it(catalog):
         assert (found.index("new") + 1 if "new" in found else None) == one.meta_rank
 
 
-def test_a_neighbour_that_is_switched_off_counts_no_more(catalog):
+def test_a_neighbour_that_is_switched_off_contributes_nothing(catalog):
     whole = catalog.preview("i4")
     first = whole.explanation.neighbours[0]
     part = catalog.preview("i4", without=[first.id, "no neighbour"])
@@ -45,13 +45,13 @@ def test_a_neighbour_that_is_switched_off_counts_no_more(catalog):
     assert nothing.explanation.text_share == pytest.approx(100)
 
 
-def test_first_clicks_vote_in_a_preview(catalog):
+def test_revealed_queries_vote_for_neighbours_in_a_preview(catalog):
     preview = catalog.preview("i4", revealed=["q20"])
     assert "q20" in {one.voter for one in preview.explanation.neighbours}
     assert preview.explanation.revealed_share > 0
 
 
-def test_the_map_has_the_arrow_and_the_surroundings(catalog):
+def test_the_map_shows_text_meta_classifier_neighbours_and_queries(catalog):
     preview = catalog.preview("i4")
     kinds = [point.kind for point in preview.points]
     assert kinds[:2] == ["text", "meta"]
@@ -62,7 +62,7 @@ def test_the_map_has_the_arrow_and_the_surroundings(catalog):
     assert np.ptp(places[:, 0]) >= np.ptp(places[:, 1])
 
 
-def test_without_known_queries_there_is_still_a_preview(folder, model):
+def test_a_preview_works_without_known_queries(folder, model):
     from metaxc.catalog import Catalog
 
     with Catalog.create(folder, model) as catalog:
@@ -71,16 +71,16 @@ def test_without_known_queries_there_is_still_a_preview(folder, model):
         assert preview.explanation.neighbours
 
 
-def test_known_queries_follow_the_catalog_beside_the_previews(catalog, monkeypatch):
-    """What the pool was made of stays until it is made anew, which no preview waits for."""
+def test_known_queries_are_refreshed_in_the_background(catalog, monkeypatch):
+    """A preview uses the old scores while new ones are computed, and never waits for them."""
     catalog.warm()
-    first = catalog._previewer.pool()
+    first = catalog._previewer.known_queries()
     catalog.add([NewItem("new", "i4")])
-    assert catalog._previewer.pool() is first
+    assert catalog._previewer.known_queries() is first
     monkeypatch.setattr("metaxc.catalog.preview.STALE", 0.0)
-    assert catalog._previewer.pool() is first
+    assert catalog._previewer.known_queries() is first
     catalog._previewer.close()
-    second = catalog._previewer.pool()
+    second = catalog._previewer.known_queries()
     assert second.sequence == catalog.sequence
     assert (second.meta_best >= first.meta_best).all()
     assert (second.meta_best > first.meta_best).any()

@@ -1,4 +1,4 @@
-"""Whatever is done to a catalog, in whatever order: it answers as a plain dict would."""
+"""Random sequences of operations: the catalog always answers as a plain dict would."""
 
 import shutil
 import tempfile
@@ -14,12 +14,12 @@ from metaxc.catalog import Catalog, CatalogSettings, ConflictError, NewItem, Not
 
 IDS = st.sampled_from([f"item {number}" for number in range(6)])
 TEXTS = st.sampled_from(["i4", "i9", "i14", "i19"])
-ASKED = st.sampled_from(["q0", "q20", "q40", "q60"])
+CLICKED_QUERIES = st.sampled_from(["q0", "q20", "q40", "q60"])
 TAGS = st.lists(st.sampled_from(["red", "green", "blue"]), max_size=2)
 
 
-class Lived(RuleBasedStateMachine):
-    """`self.known`: id → text, tags, clicked queries with their numbers."""
+class CatalogMachine(RuleBasedStateMachine):
+    """`self.known` maps an id to its text, its tags, and its clicks by number."""
 
     model = None
 
@@ -29,7 +29,7 @@ class Lived(RuleBasedStateMachine):
         self.catalog = Catalog.create(
             self.place / "catalog", self.model, settings=CatalogSettings(observe_after=2)
         )
-        self.known, self.kept = {}, None
+        self.known, self.snapshot_state = {}, None
 
     def teardown(self):
         self.catalog.close()
@@ -68,7 +68,7 @@ class Lived(RuleBasedStateMachine):
         self.catalog.delete([name])
         del self.known[name]
 
-    @rule(name=IDS, query=ASKED)
+    @rule(name=IDS, query=CLICKED_QUERIES)
     def click(self, name, query):
         if name in self.known:
             click = self.catalog.click(name, query)
@@ -87,21 +87,23 @@ class Lived(RuleBasedStateMachine):
 
     @rule()
     def snapshot(self):
-        self.catalog.snapshot(self.place / "kept")
-        self.kept = {name: [text, tags, dict(clicks)] for name, (text, tags, clicks) in self.known.items()}
+        self.catalog.snapshot(self.place / "snapshot")
+        self.snapshot_state = {
+            name: [text, tags, dict(clicks)] for name, (text, tags, clicks) in self.known.items()
+        }
 
     @rule()
     def restore(self):
-        if self.kept is not None:
+        if self.snapshot_state is not None:
             self.catalog.close()
-            Catalog.restore(self.place / "kept", self.place / "catalog")
+            Catalog.restore(self.place / "snapshot", self.place / "catalog")
             self.catalog = Catalog.open(self.place / "catalog", self.model)
             self.known = {
-                name: [text, tags, dict(clicks)] for name, (text, tags, clicks) in self.kept.items()
+                name: [text, tags, dict(clicks)] for name, (text, tags, clicks) in self.snapshot_state.items()
             }
 
     @invariant()
-    def as_the_dict_says(self):
+    def the_catalog_equals_the_dict(self):
         page = self.catalog.list(after=str(len(self.model.items)), limit=100)
         shown = {item.id: (item.text, list(item.tags), item.clicks, item.state) for item in page.items}
         states = ("novel", "clicked", "observed")
@@ -113,7 +115,7 @@ class Lived(RuleBasedStateMachine):
         vectors = self.model.encode_queries(["q0", "q40"])
         keys, scores = self.catalog.index_search(vectors, len(self.catalog))
         assert (keys >= 0).all()
-        rows = self.catalog.store.rows("SELECT key, vector FROM items ORDER BY key")
+        rows = self.catalog.store.fetch_all("SELECT key, vector FROM items ORDER BY key")
         held = np.stack([np.frombuffer(row[1], np.float32) for row in rows])
         np.testing.assert_allclose(np.sort(vectors @ held.T, axis=1)[:, ::-1], scores, atol=1e-5)
         red = {hit.id for hit in self.catalog.search(vectors[:1], 300, tags=["red"])[0]}
@@ -121,9 +123,9 @@ class Lived(RuleBasedStateMachine):
 
 
 def test_a_catalog_answers_as_a_plain_dict_would(model):
-    Lived.model = model
+    CatalogMachine.model = model
     run_state_machine_as_test(
-        Lived,
+        CatalogMachine,
         settings=settings(
             max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),

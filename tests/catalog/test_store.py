@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from metaxc.catalog.catalog_errors import CatalogError, StorageError
-from metaxc.catalog.schema import QUERIES, Sum, digest_of_row
+from metaxc.catalog.schema import QUERIES, TableChecksum, row_checksum
 from metaxc.catalog.store import Store
 
 WRITER = """
@@ -17,75 +17,75 @@ from metaxc.catalog.schema import QUERIES
 from metaxc.catalog.store import Store
 store = Store(pathlib.Path(sys.argv[1]))
 for number in range(1, 1000):
-    with store.writing() as change:
-        change.put(QUERIES, (number, f"text {number}", bytes(4000)))
+    with store.transaction() as transaction:
+        transaction.put(QUERIES, (number, f"text {number}", bytes(4000)))
     print(number, flush=True)
 """
 
 
 @pytest.fixture
-def place(tmp_path):
-    store = Store.create(tmp_path / "record", {"dim": "4"})
+def folder(tmp_path):
+    store = Store.create(tmp_path / "store", {"dim": "4"})
     for number in range(1, 30):
-        with store.writing() as change:
-            change.put(QUERIES, (number, f"text {number}", bytes(range(200))))
+        with store.transaction() as transaction:
+            transaction.put(QUERIES, (number, f"text {number}", bytes(range(200))))
     store.close()
-    return tmp_path / "record"
+    return tmp_path / "store"
 
 
 def texts(store):
-    return [row[0] for row in store.rows("SELECT text FROM queries ORDER BY number")]
+    return [row[0] for row in store.fetch_all("SELECT text FROM queries ORDER BY number")]
 
 
-def killed(place, after):
-    """The record as a process left it that was killed after so many acknowledged writes."""
-    shutil.rmtree(place)
-    Store.create(place, {"dim": "4"}).close()
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(place)], stdout=subprocess.PIPE, text=True)
+def killed(folder, after):
+    """The store of a process that was killed after this many acknowledged transactions."""
+    shutil.rmtree(folder)
+    Store.create(folder, {"dim": "4"}).close()
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE, text=True)
     for line in writer.stdout:
         if int(line) == after:
             break
     os.kill(writer.pid, signal.SIGKILL)
     writer.wait()
-    return place
+    return folder
 
 
-def test_what_was_acknowledged_survives_a_kill(place):
-    store = Store(killed(place, 25))
+def test_acknowledged_writes_survive_a_kill(folder):
+    store = Store(killed(folder, 25))
     assert texts(store)[:25] == [f"text {number}" for number in range(1, 26)]
     store.close()
 
 
-def test_a_log_that_lost_its_end_is_told(place):
-    """SQLite drops the damaged end of a log without a word: the mark knows better."""
-    wal = killed(place, 25) / "catalog.sqlite-wal"
+def test_a_write_ahead_log_that_has_lost_its_tail_is_noticed(folder):
+    """SQLite silently drops the damaged tail of a log; the acknowledged sequence number shows that it did."""
+    wal = killed(folder, 25) / "catalog.sqlite-wal"
     content = bytearray(wal.read_bytes())
     content[len(content) // 2] ^= 0xFF
     wal.write_bytes(content)
     with pytest.raises(CatalogError, match="acknowledged"):
-        Store(place)
-    accepted = Store.accept(place)
+        Store(folder)
+    accepted = Store.recover(folder)
     assert 0 < len(texts(accepted)) < 25
     left = accepted.sequence
     accepted.close()
-    again = Store(place)
+    again = Store(folder)
     assert again.sequence == left
     again.close()
 
 
-def test_rows_that_are_lost_changed_or_revived_are_told(place):
-    """As a page of an older state would do, or one that another program wrote."""
-    (place / "closed.json").unlink()
+def test_lost_changed_and_resurrected_rows_are_noticed(folder):
+    """Such rows come from a page of an older state, or from another program."""
+    (folder / "closed.json").unlink()
     for statement, why in (
         ("DELETE FROM queries WHERE number = 7", "missing"),
-        ("UPDATE queries SET text = 'other' WHERE number = 7", "row 7 of queries"),
-        ("UPDATE facts SET value = '5' WHERE name = 'dim'", "facts"),
+        ("UPDATE queries SET text = 'other' WHERE number = 7", "row 7 of the table queries"),
+        ("UPDATE facts SET value = '5' WHERE name = 'dim'", "metadata"),
         ("CREATE TABLE more (a)", "tables"),
         ("INSERT INTO tags VALUES ('tag', 1)", "tags"),
     ):
-        copy = place.with_name("copy")
+        copy = folder.with_name("copy")
         shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(place, copy)
+        shutil.copytree(folder, copy)
         with sqlite3.connect(copy / "catalog.sqlite") as connection:
             connection.execute(statement)
         connection.close()
@@ -95,8 +95,8 @@ def test_rows_that_are_lost_changed_or_revived_are_told(place):
 
 @pytest.mark.parametrize("how", ["flip", "truncate", "zero", "empty"])
 @pytest.mark.parametrize("name", ["catalog.sqlite", "closed.json", "mark"])
-def test_every_file_of_a_closed_record_is_looked_at(place, name, how):
-    file = place / name
+def test_damage_to_any_file_of_a_closed_store_is_noticed(folder, name, how):
+    file = folder / name
     content = bytearray(file.read_bytes())
     middle = len(content) // 2
     if how == "flip":
@@ -108,36 +108,36 @@ def test_every_file_of_a_closed_record_is_looked_at(place, name, how):
     assert content != file.read_bytes()
     file.write_bytes(content)
     with pytest.raises(CatalogError, match="damaged"):
-        Store(place)
+        Store(folder)
 
 
-def test_a_transaction_that_fails_leaves_nothing(place):
-    store = Store(place)
+def test_a_failed_transaction_leaves_nothing(folder):
+    store = Store(folder)
 
     def half():
-        with store.writing() as change:
-            change.put(QUERIES, (100, "half", b""))
+        with store.transaction() as transaction:
+            transaction.put(QUERIES, (100, "half", b""))
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         half()
     assert len(texts(store)) == 29
-    with store.writing() as change:
-        change.put(QUERIES, (100, "whole", b""))
+    with store.transaction() as transaction:
+        transaction.put(QUERIES, (100, "whole", b""))
     assert texts(store)[-1] == "whole"
     store.close()
-    Store(place).close()
+    Store(folder).close()
 
 
-def test_a_reader_cannot_write(place):
-    store = Store(place, read_only=True)
-    with pytest.raises(CatalogError, match="reading only"), store.writing():
+def test_a_read_only_store_refuses_to_write(folder):
+    store = Store(folder, read_only=True)
+    with pytest.raises(CatalogError, match="reading only"), store.transaction():
         pass
     store.close()
-    assert (place / "closed.json").exists()
+    assert (folder / "closed.json").exists()
 
 
-def test_digests_tell_types_and_borders_apart():
+def test_row_checksums_depend_on_types_and_on_where_values_end():
     rows = [
         ("a", "bc"),
         ("ab", "c"),
@@ -150,29 +150,29 @@ def test_digests_tell_types_and_borders_apart():
         ("",),
         (b"",),
     ]
-    assert len({digest_of_row("t", row) for row in rows}) == len(rows)
-    assert digest_of_row("t", (1,)) != digest_of_row("u", (1,))
+    assert len({row_checksum("t", row) for row in rows}) == len(rows)
+    assert row_checksum("t", (1,)) != row_checksum("u", (1,))
 
 
-def test_a_sum_does_not_depend_on_the_order():
-    first, second = Sum(), Sum()
-    digests = [digest_of_row("t", (number,)) for number in range(5)]
+def test_a_table_checksum_does_not_depend_on_the_order_of_rows():
+    first, second = TableChecksum(), TableChecksum()
+    digests = [row_checksum("t", (number,)) for number in range(5)]
     for digest in digests:
         first.add(digest)
     for digest in reversed(digests):
         second.add(digest)
     second.add(digests[0])
     assert str(first) != str(second)
-    second.drop(digests[0])
-    assert str(first) == str(second) == str(Sum(str(first)))
+    second.remove(digests[0])
+    assert str(first) == str(second) == str(TableChecksum(str(first)))
 
 
 @pytest.mark.skipif(not hasattr(os, "pwrite"), reason="needs a POSIX system")
-def test_a_disk_that_is_full_is_a_storage_error(place):
-    """A limit on the record's size stands in for the disk here; the real thing is in benchmarks/reliability."""
-    store = Store(place)
+def test_a_full_disk_is_a_storage_error(folder):
+    """A limit on the database's size stands in for the disk; benchmarks/reliability fills a real one."""
+    store = Store(folder)
     store._writer.execute("PRAGMA max_page_count = 1")
-    with pytest.raises(StorageError, match="disk"), store.writing() as change:
-        change.put(QUERIES, (100, "long", bytes(5_000_000)))
+    with pytest.raises(StorageError, match="Disk full"), store.transaction() as transaction:
+        transaction.put(QUERIES, (100, "long", bytes(5_000_000)))
     assert len(texts(store)) == 29
     store.close()

@@ -15,8 +15,8 @@ def model(world, tmp_path_factory):
 
 @pytest.fixture
 def catalog(model, tmp_path):
-    made = run("catalog", "create", tmp_path / "catalog", model, "--observe-after", "2")
-    assert made.exit_code == 0, made.output
+    created = run("catalog", "create", tmp_path / "catalog", model, "--observe-after", "2")
+    assert created.exit_code == 0, created.output
     return tmp_path / "catalog"
 
 
@@ -25,7 +25,7 @@ def found(catalog, model, *options):
     return {hit["id"]: hit["state"] for hit in json.loads(answer.stdout)["answers"][0]["hits"]}
 
 
-def test_an_item_lives_on_the_command_line(catalog, model):
+def test_an_item_is_added_clicked_undone_and_deleted(catalog, model):
     assert "1 added" in run("catalog", "add", catalog, model, "i4", "--id", "new", "--tag", "red").output
     assert found(catalog, model)["new"] == "novel"
     assert list(found(catalog, model, "--tag", "red")) == ["new"]
@@ -33,7 +33,7 @@ def test_an_item_lives_on_the_command_line(catalog, model):
     assert clicked["state"] == "clicked"
     assert "observed" in run("catalog", "click", catalog, model, "new", "q1").output
     assert found(catalog, model)["new"] == "observed"
-    assert "clicked, 1 clicks" in run("catalog", "undo", catalog, model, clicked["number"]).output
+    assert "is clicked and has 1 clicks" in run("catalog", "undo", catalog, model, clicked["number"]).output
     facts = json.loads(run("catalog", "about", catalog, "--json").stdout)
     assert facts["items"] == {"novel": 40, "clicked": 1, "observed": 160}
     assert facts["clicks"] == 1
@@ -41,11 +41,11 @@ def test_an_item_lives_on_the_command_line(catalog, model):
     assert "new" not in found(catalog, model)
 
 
-def test_many_items_come_from_a_file_all_or_none(catalog, model, tmp_path):
+def test_a_file_of_items_is_added_completely_or_not_at_all(catalog, model, tmp_path):
     lines = [{"id": "a", "text": "i4", "tags": ["x"]}, {"id": "b", "text": "i9"}]
     (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert "2 added" in run("catalog", "add", catalog, model, "--file", tmp_path / "items.jsonl").output
-    assert "2 were there" in run("catalog", "add", catalog, model, "--file", tmp_path / "items.jsonl").output
+    assert "2 unchanged" in run("catalog", "add", catalog, model, "--file", tmp_path / "items.jsonl").output
     (tmp_path / "bad.jsonl").write_text('{"id": "c", "text": "i4"}\n{"id": "d"}\n')
     failed = run("catalog", "add", catalog, model, "--file", tmp_path / "bad.jsonl")
     assert failed.exit_code
@@ -55,17 +55,17 @@ def test_many_items_come_from_a_file_all_or_none(catalog, model, tmp_path):
 
 def test_snapshot_restore_export_and_check(catalog, model, tmp_path):
     run("catalog", "add", catalog, model, "i4", "--id", "new")
-    run("catalog", "snapshot", catalog, tmp_path / "kept")
+    run("catalog", "snapshot", catalog, tmp_path / "snapshot")
     run("catalog", "delete", catalog, model, "new")
-    run("catalog", "restore", tmp_path / "kept", catalog)
+    run("catalog", "restore", tmp_path / "snapshot", catalog)
     assert "new" in found(catalog, model)
-    assert "whole" in run("catalog", "check", catalog).output
+    assert "intact" in run("catalog", "check", catalog).output
     exported = run("catalog", "export", catalog, tmp_path / "out", "--format", "npy")
     assert "201 items" in exported.output
     assert "new" in json.loads((tmp_path / "out" / "ids.json").read_text())
 
 
-def test_a_damaged_catalog_is_told_and_may_be_accepted(catalog, model):
+def test_a_damaged_catalog_is_refused_until_its_loss_is_accepted(catalog, model):
     mark = next(catalog.glob("gen-*")) / "mark"
     mark.write_bytes(bytes(len(mark.read_bytes())))
     for command in (("check", catalog), ("search", catalog, model, "t0")):
@@ -76,14 +76,14 @@ def test_a_damaged_catalog_is_told_and_may_be_accepted(catalog, model):
     assert found(catalog, model)
 
 
-def test_migrate_says_what_it_did(catalog, model, world, tmp_path):
+def test_migrate_moves_a_catalog_once(catalog, model, world, tmp_path):
     other = Irene(IreneConfig(encoder="pretrained", neighbours=2, folds=0), encoder=world.encoder).fit(
         world.dataset
     )
     other.save(tmp_path / "other")
     refused = run("catalog", "search", catalog, tmp_path / "other", "t0")
     assert "catalog migrate" in str(refused.exception)
-    assert "moved" in run("catalog", "migrate", catalog, tmp_path / "other").output
+    assert "migrated" in run("catalog", "migrate", catalog, tmp_path / "other").output
     assert "already" in run("catalog", "migrate", catalog, tmp_path / "other").output
     assert found(catalog, tmp_path / "other")
 

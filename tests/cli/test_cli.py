@@ -110,8 +110,13 @@ def files_of(folder):
     return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
 
 
-def test_killed_at_any_moment_it_ends_with_the_same_model(data, model, tmp_path):
-    """kill -9 whenever another stage has appeared, start again, until it is done."""
+def test_killed_at_any_moment_it_ends_with_the_same_model(data, tmp_path):
+    """kill -9 whenever another stage has appeared, start again, until it is done.
+
+    It is compared with a process that nobody kills: in this one the numeric libraries use another number of threads.
+    """
+    whole = tmp_path / "whole"
+    assert shell("train", data, "--out", whole, *TRAIN).returncode == 0
     out, stages = tmp_path / "model", tmp_path / "model.stages"
     code = "from metaxc.cli.main import run; run()"
     command = [sys.executable, "-c", code, "train", str(data), "--out", str(out), *TRAIN]
@@ -129,7 +134,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_model(data, model, tmp_path)
                 kills += 1
                 process.wait()
     assert kills >= 3
-    assert files_of(out) == files_of(model)
+    assert files_of(out) == files_of(whole)
 
 
 def test_a_model_is_served_by_the_backend_it_was_trained_with(data, tiny, tmp_path):
@@ -150,7 +155,7 @@ def test_a_model_is_served_by_the_backend_it_was_trained_with(data, tiny, tmp_pa
     ).stdout
     assert json.loads(printed)["baseline"]["counts"]["zero_shot"]["items"] == 12
     refused = run("train", data, "--out", tmp_path / "m", "--backend", "magic", *options)
-    assert "--backend is not right" in str(refused.exception)
+    assert "Invalid value for --backend" in str(refused.exception)
     assert "onnx-int8" in str(refused.exception)
 
 

@@ -1,70 +1,69 @@
-"""Options come from the configuration model: name, type, default, help, and what was given."""
+"""Options whose help text and default come from a config model."""
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import pytest
 import typer
 from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
-from metaxc.cli.config_options import ConfigOption, with_config_options
+from metaxc.cli.config_options import ConfigCommand, config_option, describe_field, given_options
 
 
 class Inner(BaseModel):
-    epochs: int = Field(5, description="passes over the data")
-    mined: bool = Field(False, description="use hard negatives")
+    size: int = Field(7, description="Number of parts.")
 
 
 class Outer(BaseModel):
-    kind: Literal["one", "two"] = Field("one", description="what to make")
-    share: float | None = Field(None, description="how much")
-    inner: Inner = Field(default_factory=Inner)
+    name: str = Field("plain", description="What to call it.")
+    kind: Literal["one", "two"] | Inner = Field("one", description="what to make")
+    inner: Inner = Inner()
 
 
-@pytest.fixture
-def called():
-    return []
+app = typer.Typer(rich_markup_mode=None)
 
 
-@pytest.fixture
-def app(called):
-    app = typer.Typer(rich_markup_mode=None)
-
-    @app.command()
-    @with_config_options(
-        Outer,
-        ConfigOption("kind"),
-        ConfigOption("share", ("--share", "-s")),
-        ConfigOption("inner.epochs"),
-        ConfigOption("inner.mined"),
-    )
-    def make(
-        place: Annotated[Path, typer.Argument()],
-        given: dict[str, Any],
-        loud: Annotated[bool, typer.Option("--loud")] = False,
-    ) -> None:
-        """Make it."""
-        called.append((place, loud, given))
-
-    return app
+@app.command(cls=ConfigCommand)
+def build(
+    name: Annotated[str | None, config_option(f"{__name__}:Outer.name")] = None,
+    size: Annotated[int | None, config_option(f"{__name__}:Outer.inner.size", "--parts")] = None,
+) -> None:
+    print(given_options(name=name, size=size))
 
 
-def test_only_what_was_given_arrives_and_nested(app, called):
-    runner = CliRunner()
-    assert runner.invoke(app, ["here"]).exit_code == 0
-    given = ["here", "--loud", "--kind", "two", "-s", "0.5", "--epochs", "7", "--mined"]
-    assert runner.invoke(app, given).exit_code == 0
-    assert called == [
-        (Path("here"), False, {}),
-        (Path("here"), True, {"kind": "two", "share": 0.5, "inner": {"epochs": 7, "mined": True}}),
-    ]
-    assert runner.invoke(app, ["here", "--epochs", "many"]).exit_code == 2
+def invoke(*args, app=app):
+    result = CliRunner().invoke(app, args)
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
-def test_help_has_descriptions_defaults_and_choices(app):
-    words = " ".join(CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output.split())
-    assert "Passes over the data." in words
-    assert "default: 5" in words
-    assert "One of: one, two." in words
-    assert "default: one" in words
+def test_the_help_text_has_the_models_descriptions_and_defaults():
+    shown = " ".join(invoke("--help").split())
+    assert "What to call it. [default: plain]" in shown
+    assert "--parts" in shown
+    assert "Number of parts. [default: 7]" in shown
+
+
+def test_only_given_options_are_passed_on():
+    assert invoke().strip() == "{}"
+    assert invoke("--parts", "0").strip() == "{'size': 0}"
+    assert invoke("--name", "other").strip() == "{'name': 'other'}"
+
+
+def test_a_field_is_described_by_its_path():
+    assert describe_field(f"{__name__}:Outer.inner.size") == "Number of parts.  [default: 7]"
+    assert describe_field(f"{__name__}:Outer.kind") == "What to make. One of: one, two.  [default: one]"
+
+
+def test_nested_fields_are_given_nested():
+    given = given_options(name="a", inner__size=3, inner__other=None)
+    assert given == {"name": "a", "inner": {"size": 3}}
+
+
+def test_the_model_is_not_imported_to_parse_the_options():
+    other = typer.Typer()
+
+    @other.command(cls=ConfigCommand)
+    def missing(size: Annotated[int | None, config_option("no_such_module:Model.size")] = None) -> None:
+        print(size)
+
+    assert invoke("--size", "3", app=other).strip() == "3"

@@ -82,7 +82,7 @@ class TestContract:
         again = load_generator(tmp_path)
         np.testing.assert_array_equal(again.generate(*inputs()), generator.generate(*inputs()))
         (tmp_path / "generator.json").write_text(json.dumps({"kind": kind, "settings": {"nonsense": 1}}))
-        with pytest.raises(ModelError, match="does not fit"):
+        with pytest.raises(ModelError, match="do not match"):
             load_generator(tmp_path)
 
 

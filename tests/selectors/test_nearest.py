@@ -1,7 +1,7 @@
 import numpy as np
 
 from metaxc.selectors import NearestSelector
-from metaxc.selectors.nearest import without
+from metaxc.selectors.nearest import drop_one
 
 ITEMS = np.array([[1, 0], [0.8, 0.6], [0, 1], [1, 0]], dtype=np.float32)
 
@@ -25,7 +25,7 @@ def test_padding_where_fewer_exist():
 
 def test_without_drops_the_last_where_there_is_nothing_to_drop():
     rows = np.array([[5, 6, 7], [5, 6, 7]])
-    kept, scores = without(rows, rows.astype(np.float32), np.array([6, 1]))
+    kept, scores = drop_one(rows, rows.astype(np.float32), np.array([6, 1]))
     assert kept.tolist() == [[5, 7], [5, 6]]
     assert scores.tolist() == [[5, 7], [5, 6]]
 

@@ -62,7 +62,7 @@ def test_errors_say_what_is_missing():
         selector.select(ITEM, 2)
     with pytest.raises(DataError, match="do not fit the first selector"):
         RerankSelector(NearestSelector(ITEMS), longest, TEXTS[:2])
-    with pytest.raises(DataError, match="score for each candidate"):
+    with pytest.raises(DataError, match="one score per candidate"):
         RerankSelector(NearestSelector(ITEMS), lambda i, c: np.ones((1, 1)), TEXTS).select(
             ITEM, 2, texts=["x"]
         )

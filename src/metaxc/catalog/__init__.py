@@ -1,4 +1,4 @@
-"""Live items: a durable record, an index beside it, and the life of an item from novel to observed."""
+"""Live items: a durable store, an index that follows it, and the life cycle of an item from novel to observed."""
 
 from metaxc.catalog.catalog import Catalog
 from metaxc.catalog.catalog_errors import (
@@ -8,8 +8,8 @@ from metaxc.catalog.catalog_errors import (
     NotFoundError,
     StorageError,
 )
-from metaxc.catalog.catalog_settings import CatalogSettings
-from metaxc.catalog.records import Item, NewItem, State
+from metaxc.catalog.generations import migrate
+from metaxc.catalog.records import CatalogSettings, Item, NewItem, State
 
 __all__ = [
     "Catalog",
@@ -22,4 +22,5 @@ __all__ = [
     "NotFoundError",
     "State",
     "StorageError",
+    "migrate",
 ]

@@ -1,10 +1,10 @@
-"""The live catalog: items come, are found at once, get their first clicks, change, go, and are never lost.
+"""The live catalog: items are added, found by the next search, clicked, changed and deleted, and never lost.
 
-The record (`metaxc.catalog.store`) is the truth; the index and the base set of observed items are made from it and
-follow it by the number of the last commit. A writer follows its own commits, a reader those of another process, an
-index that was saved those it has missed: it is the same step, `_follow`.
+The store (`metaxc.catalog.store`) is the source of truth. The index and the model that has grown by newly observed
+items are derived from it, and follow it by the sequence number of the last commit. A writer applies its own commits, a
+reader those of another process, and a saved index those that it has missed: all by the same step, `_catch_up`.
 
-Vectors are computed before the transaction begins, under one lock for all writes, so that searches go on meanwhile.
+Vectors are computed before the transaction begins, under one lock for all writes, so that searches continue meanwhile.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ from pathlib import Path
 import numpy as np
 
 from metaxc.arrays import Floats
-from metaxc.catalog.beginning import embed_items, embed_queries, take_in
-from metaxc.catalog.catalog_errors import CatalogError, ConflictError
-from metaxc.catalog.catalog_settings import CatalogSettings
-from metaxc.catalog.generations import CatalogFolder
+from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundError
+from metaxc.catalog.generations import CatalogFolder, fill_from_model, restore_snapshot
 from metaxc.catalog.item_rules import validate_items, validate_query, validate_tags, validate_text
-from metaxc.catalog.lifecycle import ItemInputs
-from metaxc.catalog.reader import Reader
-from metaxc.catalog.records import AddResult, Click, Item, NewItem
-from metaxc.catalog.rows import ItemRow, blob, informs_since
-from metaxc.catalog.schema import CLICKS, DELETED, ITEMS
-from metaxc.catalog.snapshots import restore_snapshot
+from metaxc.catalog.lifecycle import Stage
+from metaxc.catalog.reader import CatalogReader
+from metaxc.catalog.records import AddResult, CatalogSettings, Click, Item, ItemRow, NewItem
+from metaxc.catalog.schema import CLICKS, DELETED, ITEMS, decode_vectors, encode_vector
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
 
 
-class Catalog(Reader):
-    """An open catalog, made by `create` and `open`: what `Reader` reads, and all that changes it."""
+class Catalog(CatalogReader):
+    """An open catalog, returned by `create` and `open`: all that `CatalogReader` reads, and all that changes it.
+
+    Example:
+        >>> with Catalog.create("catalog", Emmett.load("model")) as catalog:  # doctest: +SKIP
+        ...     catalog.add([NewItem("new", "carbon racing shoes", ("shoes",))])
+        ...     catalog.search(["marathon gear"], k=5, tags=["shoes"])
+        ...     catalog.click("new", "marathon gear")
+    """
 
     @classmethod
     def create(
@@ -44,31 +47,33 @@ class Catalog(Reader):
         settings: CatalogSettings | None = None,
         queries: Sequence[str] = (),
     ) -> Catalog:
-        """A new catalog that starts with the model's items.
+        """Create a catalog that starts with the model's items, and open it.
 
         Args:
-            folder: Where; there must be none yet.
-            model: Its items come in with the vectors that they have.
-            settings: How items live.
-            queries: Known queries: a preview shows which of them would find a new item.
+            folder: Where to create it; it must not hold a catalog.
+            model: Its items are added with the vectors that they have.
+            settings: Fixed from now on.
+            queries: Known queries; a preview shows which of them would find a new item.
         """
-        place = CatalogFolder(folder)
-        lock = place.lock()
+        catalog = CatalogFolder(folder)
+        lock = catalog.lock()
         try:
-            if place.exists:
+            if catalog.exists:
                 raise CatalogError(
-                    "A catalog is already there", got=place.path.name, fix="open it, or use another folder"
+                    "The folder already holds a catalog",
+                    got=catalog.path.name,
+                    expected="a folder without one",
+                    fix="open it, or use another folder",
                 )
-            facts = {
+            metadata = {
                 "model": model.fingerprint,
                 "dim": str(model.encoder.dim),
                 "settings": (settings or CatalogSettings()).model_dump_json(),
             }
-            generation = place.next()
-            store = Store.create(generation, facts)
-            take_in(store, model, queries)
-            place.switch(generation)
-            return cls(place, store, model, lock)
+            store = Store.create(catalog.next(), metadata)
+            fill_from_model(store, model, queries)
+            catalog.switch(store.folder)
+            return cls(catalog, store, model, lock)
         except BaseException:
             lock.release()
             raise
@@ -78,24 +83,24 @@ class Catalog(Reader):
         """Open a catalog.
 
         Args:
-            folder: As `create` made it.
-            model: The model that it was made with; another one is refused.
-            read_only: One process writes, any number may read.
+            folder: A folder that `create` has filled.
+            model: The model that the catalog was created with or migrated to; another one is refused.
+            read_only: One process may write to a catalog while any number of others read it.
         """
-        place = CatalogFolder(folder)
-        generation = place.current()
-        lock = None if read_only else place.lock()
+        catalog = CatalogFolder(folder)
+        generation = catalog.current()
+        lock = None if read_only else catalog.lock()
         try:
             store = Store(generation, read_only)
-            if store.facts["model"] != model.fingerprint:
+            if store.metadata["model"] != model.fingerprint:
                 store.close()
                 raise CatalogError(
-                    "The catalog was made with another model",
+                    "The catalog was created with another model",
                     got=f"model {model.fingerprint[:16]}",
-                    expected=f"model {store.facts['model'][:16]}",
-                    fix="open it with that model, or move it: `metaxc catalog migrate CATALOG MODEL`",
+                    expected=f"model {store.metadata['model'][:16]}",
+                    fix="open it with that model, or migrate it: `metaxc catalog migrate CATALOG MODEL`",
                 )
-            return cls(place, store, model, lock)
+            return cls(catalog, store, model, lock)
         except BaseException:
             if lock is not None:
                 lock.release()
@@ -103,154 +108,172 @@ class Catalog(Reader):
 
     @staticmethod
     def restore(snapshot: str | Path, folder: str | Path) -> None:
-        """Let a catalog be what it was; a catalog that is there is replaced at once, a new one is made."""
+        """Restore a snapshot into a catalog, replacing its content, or into a new folder."""
         restore_snapshot(Path(snapshot), CatalogFolder(folder))
 
     def add(self, items: Sequence[NewItem]) -> AddResult:
-        """Take novel items in: from the next search on they are found. All of them, or none.
+        """Add novel items, all or none; the next search finds them.
 
-        An item that is there with the same text and tags stays as it is; one with others is a `ConflictError`.
+        An item that exists with the same text and tags stays unchanged; other content is a `ConflictError`.
         """
-        asked = validate_items(items)
-        with self._writing:
-            new = [item for item in asked if not self._is_there(item)]
-            embeddings = embed_items(self.trained.encoder, [item.text for item in new])
-            nothing = np.empty((0, embeddings.shape[1]), np.float32)
-            subjects = [
-                ItemInputs(item.id, item.text, embedding, nothing, trained=False)
-                for item, embedding in zip(new, embeddings, strict=True)
-            ]
-            stages = self._followed.life.stages(subjects)
+        valid = validate_items(items)
+        with self._write_lock:
+            new = [item for item in valid if not self._exists(item)]
             if new:
                 now = time.time()
-                with self.store.writing() as change:
-                    for item, subject, stage in zip(new, subjects, stages, strict=True):
-                        key, sequence = change.new_key(ITEMS), change.sequence
-                        row = ItemRow.born(
-                            key, item.id, item.text, item.tags, now, sequence, subject.embedding, stage.vector
-                        )
-                        change.put(ITEMS, row.values())
-                        change.tag(row.key, (), row.tags)
-                self._follow()
+                embeddings = self.model.encoder.encode_items([item.text for item in new])
+                rows = [
+                    ItemRow.novel(item.id, item.text, item.tags, embedding, now)
+                    for item, embedding in zip(new, embeddings, strict=True)
+                ]
+                no_clicks = np.empty((0, self.store.dim), np.float32)
+                stages = self._follower.lifecycle.stages(rows, [no_clicks] * len(rows))
+                with self.store.transaction() as transaction:
+                    for row, stage in zip(rows, stages, strict=True):
+                        row = replace(row, key=transaction.new_key(ITEMS))
+                        transaction.put(ITEMS, stage.apply_to(row, transaction.sequence).values())
+                        transaction.replace_tags(row.key, (), row.tags)
+                self._catch_up()
         return AddResult(len(new), len(items) - len(new))
 
-    def _is_there(self, item: NewItem) -> bool:
-        there = self._lookups.maybe(item.id)
-        if there is not None and (there.text, there.tags) != (item.text, item.tags):
+    def _exists(self, item: NewItem) -> bool:
+        found = self._find(item.id)
+        if found is not None and (found.text, found.tags) != (item.text, item.tags):
             raise ConflictError(
-                "An item of that id is there, with other content",
+                "An item with this id exists with other content",
                 got=repr(item.id),
                 expected="the same text and tags, or a new id",
-                fix="update it, or use another id",
+                fix="update the item, or use another id",
             )
-        return there is not None
+        return found is not None
 
-    def update(self, name: str, text: str | None = None, tags: Sequence[str] | None = None) -> Item:
-        """Change an item's text or tags; what is None stays."""
-        with self._writing:
-            row = self._lookups.row(name)
-            changed = row
+    def update(self, id: str, text: str | None = None, tags: Sequence[str] | None = None) -> Item:
+        """Change an item's text or tags; None leaves either as it is."""
+        with self._write_lock:
+            row = self._row(id)
+            changed, stage = row, None
             if tags is not None:
                 changed = replace(changed, tags=validate_tags(tags))
             if text is not None and validate_text(text) != row.text:
-                changed = replace(changed, text=text, embedding=embed_items(self.trained.encoder, [text])[0])
-            if changed is row or (changed.text, changed.tags) == (row.text, row.tags):
+                embedding = self.model.encoder.encode_items([text])[0]
+                changed = replace(changed, text=text, embedding=embedding)
+                stage = self._stage(changed, self._query_embeddings(row.key))
+            if (changed.text, changed.tags) == (row.text, row.tags):
                 return row.item()
-            made = (
-                changed
-                if changed.text == row.text
-                else self._staged(changed, self._lookups.queries_of(row.key))
-            )
-            return self._write(made, row).item()
+            return self._write_row(changed, stage, tags_before=row.tags)
 
-    def delete(self, names: Sequence[str]) -> int:
-        """Withdraw items with their clicks; all of them, or none where one is unknown. A trained item goes on to inform
-        others until the model is trained again."""
-        with self._writing:
-            rows = [self._lookups.row(name) for name in dict.fromkeys(names)]
+    def delete(self, ids: Sequence[str]) -> int:
+        """Delete items with their clicks, all or none; returns how many.
+
+        A deleted item that the model was trained on continues to inform others until the model is trained again.
+        """
+        with self._write_lock:
+            rows = [self._row(id) for id in dict.fromkeys(ids)]
             if rows:
-                with self.store.writing() as change:
+                with self.store.transaction() as transaction:
                     for row in rows:
-                        change.drop(ITEMS, row.key)
-                        change.tag(row.key, row.tags, ())
-                        for (number,) in change.run(
+                        clicks = transaction.connection.execute(
                             "SELECT number FROM clicks WHERE key = ?", (row.key,)
-                        ).fetchall():
-                            change.drop(CLICKS, number)
-                        change.put(DELETED, (row.key, change.sequence))
-                self._follow()
+                        ).fetchall()
+                        for (number,) in clicks:
+                            transaction.delete(CLICKS, number)
+                        transaction.delete(ITEMS, row.key)
+                        transaction.replace_tags(row.key, row.tags, ())
+                        transaction.put(DELETED, (row.key, transaction.sequence))
+                self._catch_up()
             return len(rows)
 
     def click(self, item: str, query: str) -> Click:
-        """A query has clicked an item: from the next search on its neighbours are those that the query votes for, too;
-        after enough clicks it has a classifier of its own."""
+        """Record that a query led to a click on an item.
+
+        From the next search on, the query votes for the item's neighbours; after enough clicks the item gets a
+        classifier of its own.
+        """
         return self.clicks([(item, query)])[0]
 
     def clicks(self, pairs: Sequence[tuple[str, str]]) -> list[Click]:
-        """Several clicks, (item, query) each; all of them, or none."""
+        """Record several clicks, each an (item, query) pair, all or none."""
         for _, query in pairs:
             validate_query(query)
         if not pairs:
             return []
-        with self._writing:
-            rows = {name: self._lookups.row(name) for name in dict.fromkeys(name for name, _ in pairs)}
-            embeddings = embed_queries(self.trained.encoder, [query for _, query in pairs])
-            queries = {
-                name: np.concatenate(
-                    [
-                        self._lookups.queries_of(row.key),
-                        embeddings[[place for place, (of, _) in enumerate(pairs) if of == name]],
-                    ]
+        with self._write_lock:
+            rows = {id: self._row(id) for id in dict.fromkeys(id for id, _ in pairs)}
+            embeddings = self.model.encoder.encode_queries([query for _, query in pairs])
+            queries = [
+                np.concatenate(
+                    [self._query_embeddings(row.key), embeddings[[id == row.id for id, _ in pairs]]]
                 )
-                for name, row in rows.items()
-            }
-            subjects = [row.subject(queries[name]) for name, row in rows.items()]
-            stages = self._followed.life.stages(subjects)
-            made, now, counts = [], time.time(), {name: row.clicks for name, row in rows.items()}
-            with self.store.writing() as change:
-                for (name, query), embedding in zip(pairs, embeddings, strict=True):
-                    number, counts[name] = change.new_key(CLICKS), counts[name] + 1
-                    change.put(CLICKS, (number, rows[name].key, query, now, blob(embedding)))
-                    state = self._followed.life.state(rows[name].trained, counts[name])
-                    made.append(Click(number, name, query, now, state))
-                for (name, row), stage in zip(rows.items(), stages, strict=True):
-                    since = informs_since(stage, row.since, change.sequence)
-                    staged = replace(
-                        row,
-                        clicks=counts[name],
-                        state=stage.state,
-                        vector=stage.vector,
-                        classifier=stage.classifier,
-                        updated=now,
-                        since=since,
-                        sequence=change.sequence,
-                    )
-                    change.put(ITEMS, staged.values())
-            self._follow()
-            return made
+                for row in rows.values()
+            ]
+            lifecycle = self._follower.lifecycle
+            stages = lifecycle.stages(list(rows.values()), queries)
+            clicks, now, counts = [], time.time(), {id: row.clicks for id, row in rows.items()}
+            with self.store.transaction() as transaction:
+                for (id, query), embedding in zip(pairs, embeddings, strict=True):
+                    number, row = transaction.new_key(CLICKS), rows[id]
+                    counts[id] += 1
+                    transaction.put(CLICKS, (number, row.key, query, now, encode_vector(embedding)))
+                    clicks.append(Click(number, id, query, now, lifecycle.state(row.trained, counts[id])))
+                for (id, row), stage in zip(rows.items(), stages, strict=True):
+                    changed = replace(row, clicks=counts[id], updated=now)
+                    transaction.put(ITEMS, stage.apply_to(changed, transaction.sequence).values())
+            self._catch_up()
+            return clicks
 
     def undo(self, number: int) -> Item:
-        """Take a click back: the item is where it was without it."""
-        with self._writing:
-            row = self._lookups.clicked_row(number)
-            left = self._lookups.queries_of(row.key, without=number)
-            if row.since is not None and self._followed.life.state(row.trained, len(left)) != "observed":
-                self._followed.dismiss(row.key)  # it must not inform itself
-            staged = replace(self._staged(row, left), clicks=len(left))
-            return self._write(staged, row, dropped_click=number).item()
+        """Remove a click: the item's vector and state are again what they were without it."""
+        with self._write_lock:
+            row = self._clicked_row(number)
+            remaining = self._query_embeddings(row.key, without=number)
+            if (
+                row.since is not None
+                and self._follower.lifecycle.state(row.trained, len(remaining)) != "observed"
+            ):
+                self._follower.exclude(row.key)  # its own classifier must not inform it
+            changed, stage = replace(row, clicks=len(remaining)), self._stage(row, remaining)
+            return self._write_row(changed, stage, tags_before=row.tags, removed_click=number)
 
-    def _staged(self, row: ItemRow, queries: Floats) -> ItemRow:
-        """The row with the state and the vector that these queries give it."""
-        stage = self._followed.life.stages([row.subject(queries)])[0]
-        since = row.since if stage.classifier is not None else None
-        return replace(row, state=stage.state, vector=stage.vector, classifier=stage.classifier, since=since)
+    def _clicked_row(self, number: int) -> ItemRow:
+        found = self.store.fetch_all(
+            "SELECT items.id FROM clicks JOIN items USING (key) WHERE number = ?", (number,)
+        )
+        if not found:
+            raise NotFoundError(
+                "No click with this number",
+                got=number,
+                expected="the number of a recorded click",
+                fix="`explain` lists an item's clicks",
+            )
+        return self._row(found[0][0])
 
-    def _write(self, row: ItemRow, before: ItemRow, dropped_click: int | None = None) -> ItemRow:
-        with self.store.writing() as change:
-            written = replace(row, updated=time.time(), sequence=change.sequence)
-            change.put(ITEMS, written.values())
-            change.tag(row.key, before.tags, row.tags)
-            if dropped_click is not None:
-                change.drop(CLICKS, dropped_click)
-        self._follow()
-        return written
+    def _query_embeddings(self, key: int, without: int = -1) -> Floats:
+        """(clicks, dim) embeddings of the queries that clicked an item, the oldest first."""
+        rows = self.store.fetch_all(
+            "SELECT embedding FROM clicks WHERE key = ? AND number != ? ORDER BY number", (key, without)
+        )
+        return decode_vectors((row[0] for row in rows), self.store.dim)
+
+    def _stage(self, row: ItemRow, queries: Floats) -> Stage:
+        """The state and vector that these clicked queries give an item."""
+        return self._follower.lifecycle.stages([row], [queries])[0]
+
+    def _write_row(
+        self,
+        row: ItemRow,
+        stage: Stage | None,
+        *,
+        tags_before: Sequence[str],
+        removed_click: int | None = None,
+    ) -> Item:
+        """Write a changed row in a transaction of its own; a stage of None keeps state and vector."""
+        with self.store.transaction() as transaction:
+            written = replace(row, updated=time.time(), sequence=transaction.sequence)
+            if stage is not None:
+                written = stage.apply_to(written, transaction.sequence)
+            transaction.put(ITEMS, written.values())
+            transaction.replace_tags(row.key, tags_before, row.tags)
+            if removed_click is not None:
+                transaction.delete(CLICKS, removed_click)
+        self._catch_up()
+        return written.item()

@@ -1,35 +1,37 @@
-"""What can go wrong with a live catalog."""
+"""The errors of a live catalog. Each derives from `MetaxcError` and says what failed and what to do."""
 
 from __future__ import annotations
 
 from metaxc.errors import MetaxcError
 
-RESTORE = (
-    "restore a snapshot (`metaxc catalog restore`), or go on with the rows that are whole "
+RECOVERY = (
+    "restore a snapshot (`metaxc catalog restore`), or continue with the rows that are intact "
     "(`metaxc catalog check --accept`)"
 )
 
 
 class CatalogError(MetaxcError):
-    """A catalog that is damaged, of another model, or not a catalog."""
+    """The catalog is damaged, closed, of another model, or not a catalog at all."""
 
 
 class LockedError(CatalogError):
-    """Another process writes to the catalog."""
+    """Another process has the catalog open for writing."""
 
 
 class NotFoundError(MetaxcError):
-    """No item, or no click, of that name."""
+    """There is no item with that id, or no click with that number."""
 
 
 class ConflictError(MetaxcError):
-    """An item of that id is there, with other content."""
+    """An item with that id exists with another text or other tags."""
 
 
 class StorageError(MetaxcError):
-    """The disk is full or does not answer: nothing was written, reading goes on."""
+    """Disk full or I/O error: nothing was written, and reads continue."""
 
 
-def damaged(how: str) -> CatalogError:
-    """The record is not what was written."""
-    return CatalogError("The catalog is damaged", got=how, expected="what was written", fix=RESTORE)
+def damaged_error(reason: str) -> CatalogError:
+    """The error for a catalog whose files are not what was written."""
+    return CatalogError(
+        "The catalog is damaged", got=reason, expected="the content that was written", fix=RECOVERY
+    )

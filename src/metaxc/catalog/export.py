@@ -1,4 +1,4 @@
-"""Ids and vectors for other systems: what is searched here can be searched there by inner product."""
+"""Export of ids and vectors to other vector databases, which search them by inner product."""
 
 from __future__ import annotations
 
@@ -10,59 +10,55 @@ from typing import Literal, get_args
 import numpy as np
 
 from metaxc.arrays import Floats
-from metaxc.artifacts import atomic_folder, save_json, write_manifest
-from metaxc.catalog.rows import stacked
+from metaxc.artifacts import atomic_folder, save_json
+from metaxc.catalog.schema import decode_vectors
 from metaxc.catalog.store import Store
 from metaxc.errors import ConfigError
 from metaxc.extras import import_extra
 
 Format = Literal["npy", "parquet", "faiss", "pgvector"]
 
-BLOCK = 10_000
+ROW_GROUP = 10_000
+"""Items per row group of a Parquet file."""
 
 
-def export(store: Store, folder: Path, format: Format) -> int:
-    """Write one state of the catalog; returns the number of items.
+def export_vectors(store: Store, folder: Path, format: Format) -> int:
+    """Write one committed state of the catalog; returns the number of items.
 
     Args:
-        store: The record.
-        folder: Written whole or not at all; what stood there is replaced.
-        format: `npy`: vectors.npy and ids.json, a row each. `parquet`: items.parquet with id, text, tags, state,
-            vector. `faiss`: index.faiss (flat, inner product) whose rows are those of ids.json. `pgvector`: items.sql,
-            for psql.
+        store: The catalog's store.
+        folder: Written completely or not at all; an existing folder is replaced.
+        format: `npy` writes vectors.npy and ids.json with a row each. `parquet` writes items.parquet with id, text,
+            tags, state and vector. `faiss` writes index.faiss (flat, inner product), whose rows are those of ids.json.
+            `pgvector` writes items.sql for psql.
     """
     if format not in get_args(Format):
-        raise ConfigError("An unknown format", got=repr(format), expected=", ".join(get_args(Format)))
-    with store.apart() as connection:
+        raise ConfigError(
+            "Unknown export format",
+            got=repr(format),
+            expected=", ".join(get_args(Format)),
+            fix="use one of these",
+        )
+    with store.read_snapshot(own_connection=True) as connection:
         rows = connection.execute("SELECT id, text, tags, state, vector FROM items ORDER BY key").fetchall()
-    dim = int(store.facts["dim"])
-    ids, vectors = [row[0] for row in rows], stacked((row[4] for row in rows), dim)
-    with atomic_folder(folder) as new:
+    ids, vectors = [row[0] for row in rows], decode_vectors((row[4] for row in rows), store.dim)
+    with atomic_folder(folder, "catalog export") as new:
         if format == "npy":
             np.save(new / "vectors.npy", vectors, allow_pickle=False)
-            save_json(new / "ids.json", ids)
         elif format == "parquet":
             _write_parquet(new / "items.parquet", rows, vectors)
         elif format == "faiss":
             faiss = import_extra("faiss", "serve")
-            index = faiss.IndexFlatIP(dim)
+            index = faiss.IndexFlatIP(store.dim)
             index.add(vectors)
             faiss.write_index(index, str(new / "index.faiss"))
-            save_json(new / "ids.json", ids)
         else:
             with (new / "items.sql").open("w", encoding="utf-8") as file:
-                file.writelines(_sql(rows, vectors, dim))
-        save_json(
-            new / "about.json",
-            {
-                "format": format,
-                "items": len(ids),
-                "dim": dim,
-                "model": store.facts["model"],
-                "similarity": "inner product",
-            },
-        )
-        write_manifest(new, "catalog export")
+                file.writelines(_render_sql(rows, vectors))
+        if format in ("npy", "faiss"):
+            save_json(new / "ids.json", ids)
+        about = {"format": format, "items": len(ids), "dim": store.dim, "model": store.metadata["model"]}
+        save_json(new / "about.json", {**about, "similarity": "inner product"})
     return len(ids)
 
 
@@ -80,33 +76,33 @@ def _write_parquet(file: Path, rows: list[tuple[str, ...]], vectors: Floats) -> 
             "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel(), pa.float32()), dim),
         }
     )
-    pq.write_table(table, file, row_group_size=BLOCK)
+    pq.write_table(table, file, row_group_size=ROW_GROUP)
 
 
-def _sql(rows: list[tuple[str, ...]], vectors: Floats, dim: int) -> Iterator[str]:
+def _render_sql(rows: list[tuple[str, ...]], vectors: Floats) -> Iterator[str]:
     yield "CREATE EXTENSION IF NOT EXISTS vector;\n"
     yield "BEGIN;\nDROP TABLE IF EXISTS metaxc_items;\n"
     yield (
         "CREATE TABLE metaxc_items (id text PRIMARY KEY, text text NOT NULL, tags text[] NOT NULL, "
-        f"state text NOT NULL, vector vector({dim}) NOT NULL);\n"
+        f"state text NOT NULL, vector vector({vectors.shape[1]}) NOT NULL);\n"
     )
     yield "COPY metaxc_items (id, text, tags, state, vector) FROM stdin;\n"
-    for (name, text, tags, state, _), vector in zip(rows, vectors, strict=True):
-        listed = "{" + ",".join(_quoted(tag) for tag in json.loads(tags)) + "}"
+    for (id, text, tags, state, _), vector in zip(rows, vectors, strict=True):
+        listed = "{" + ",".join(_quote_element(tag) for tag in json.loads(tags)) + "}"
         numbers = "[" + ",".join(f"{number:.9g}" for number in vector.tolist()) + "]"
-        yield "\t".join([*map(_copied, (name, text, listed)), state, numbers]) + "\n"
+        yield "\t".join([*map(_escape_field, (id, text, listed)), state, numbers]) + "\n"
     yield "\\.\nCOMMIT;\n"
-    yield "-- the ten best of a query's vector q, by inner product:\n"
+    yield "-- The ten best items for a query vector q, by inner product:\n"
     yield "--   SELECT id, text, -(vector <#> q) AS score FROM metaxc_items ORDER BY vector <#> q LIMIT 10;\n"
-    yield "-- with filters and an HNSW index, set hnsw.iterative_scan = strict_order, or too few rows come back.\n"
+    yield "-- With filters and an HNSW index, set hnsw.iterative_scan = strict_order; else too few rows come back.\n"
 
 
-def _copied(text: str) -> str:
-    """A text as a field of COPY."""
+def _escape_field(text: str) -> str:
+    """A text as a field of COPY's text format."""
     return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
-def _quoted(text: str) -> str:
-    """An element of an array's text form."""
+def _quote_element(text: str) -> str:
+    """A text as an element of an array literal."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

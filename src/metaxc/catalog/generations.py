@@ -1,9 +1,13 @@
-"""A catalog on disk: generations of the record, one of them current, one process that writes.
+"""The generations of a catalog: its folder on disk, and the three ways in which a new generation comes into being.
 
 CATALOG/
-├── CURRENT       which generation counts; replaced by a rename, so a change of model is there or is not
-├── writer.lock   held by the process that writes; freed by the system when that dies
-└── gen-1/        catalog.sqlite, its witnesses, and index/, which can be thrown away
+├── CURRENT       names the generation in use; replaced by a rename, so a switch happens completely or not at all
+├── writer.lock   held by the process that writes; the system releases it when that process dies
+└── gen-1/        catalog.sqlite, its checksum files, and index/, which is rebuilt where it is missing
+
+A new catalog is filled with the items of its model, a snapshot is restored, or a catalog is migrated to another model.
+Each builds a generation beside the current one and then switches to it. A process that is killed at any moment leaves
+the old generation in use; a migration resumes where it was stopped.
 """
 
 from __future__ import annotations
@@ -11,23 +15,46 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from filelock import FileLock, Timeout
 
-from metaxc.artifacts import json_digest, write_atomically
-from metaxc.catalog.catalog_errors import RESTORE, CatalogError, LockedError
+from metaxc.arrays import Floats
+from metaxc.artifacts import atomic_folder, json_digest, sync, verify_folder, write_atomically
+from metaxc.catalog.catalog_errors import CatalogError, LockedError, damaged_error
+from metaxc.catalog.lifecycle import Lifecycle
+from metaxc.catalog.records import CatalogSettings, ItemRow
+from metaxc.catalog.schema import (
+    CLICKS,
+    DATABASE,
+    ITEMS,
+    QUERIES,
+    encode_vector,
+    placeholders,
+    write_closed_checksum,
+)
+from metaxc.catalog.store import Store
+from metaxc.emmett import Emmett
+from metaxc.errors import MetaxcError, ModelError
 
 CURRENT = "CURRENT"
 LOCK = "writer.lock"
 KIND = "catalog"
+SNAPSHOT_KIND = "catalog snapshot"
+MIGRATION_BLOCK = 256
+"""Items that a migration writes in one transaction."""
 
 
 class CatalogFolder:
-    """Where a catalog stands.
+    """The folder of a catalog.
 
     Args:
-        path: The folder.
+        path: The folder's path.
     """
 
     def __init__(self, path: str | Path):
@@ -38,72 +65,254 @@ class CatalogFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether a catalog is there."""
+        """Whether the folder holds a catalog."""
         return (self.path / CURRENT).is_file()
 
     def current(self) -> Path:
-        """The folder of the generation that counts."""
+        """The folder of the generation in use."""
         file = self.path / CURRENT
         if not file.is_file():
             raise CatalogError(
                 "Not a catalog",
                 got=self.path.name,
                 expected=f"a folder with a file {CURRENT}",
-                fix="check the path, or make one with `metaxc catalog create`",
+                fix="check the path, or create a catalog with `metaxc catalog create`",
             )
         try:
             content = file.read_bytes()
             number = int(json.loads(content)["generation"])
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             content, number = b"", 0
-        if content != _named(number):
-            raise CatalogError("The catalog is damaged", got=f"{CURRENT} was changed", fix=RESTORE)
-        place = self.path / f"gen-{number}"
-        if not place.is_dir():
-            raise CatalogError("The catalog is damaged", got=f"{place.name} is missing", fix=RESTORE)
-        return place
+        if content != _render_current(number):
+            raise damaged_error(f"the file {CURRENT} was changed")
+        generation = self.path / f"gen-{number}"
+        if not generation.is_dir():
+            raise damaged_error(f"the folder {generation.name} is missing")
+        return generation
 
     def next(self) -> Path:
-        """Where a new generation may be built; it does not count until `switch`."""
+        """The folder in which to build a new generation, which is not used until `switch`."""
         return self.path / f"gen-{max([0, *self._numbers()]) + 1}"
 
-    def others(self) -> list[Path]:
-        """Generations that do not count, begun and not finished."""
+    def unfinished(self) -> list[Path]:
+        """Generations that are not in use: an earlier process has begun them and was stopped."""
         current = self.current()
-        places = [self.path / f"gen-{number}" for number in sorted(self._numbers())]
-        return [place for place in places if place != current]
+        generations = [self.path / f"gen-{number}" for number in sorted(self._numbers())]
+        return [generation for generation in generations if generation != current]
 
-    def switch(self, place: Path) -> None:
-        """Let the generation at `place` count from now on, and remove the others."""
-        number = int(place.name.removeprefix("gen-"))
-        write_atomically(self.path / CURRENT, _named(number))
+    def switch(self, generation: Path) -> None:
+        """Use this generation from now on, and remove the others."""
+        number = int(generation.name.removeprefix("gen-"))
+        write_atomically(self.path / CURRENT, _render_current(number))
         for other in self._numbers():
             if other != number:
                 shutil.rmtree(self.path / f"gen-{other}", ignore_errors=True)
 
-    def _numbers(self) -> list[int]:
-        if not self.path.is_dir():
-            return []
-        found = [re.fullmatch(r"gen-(\d+)", place.name) for place in self.path.iterdir()]
-        return [int(match[1]) for match in found if match]
-
     def lock(self) -> FileLock:
-        """The right to write, for this process; another that has it is a `LockedError`."""
+        """Acquire the writer lock for this process; a lock that another process holds is a `LockedError`."""
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / LOCK, thread_local=False)
         try:
             lock.acquire(timeout=0)
         except Timeout as error:
             raise LockedError(
-                "Another process writes to the catalog",
+                "Another process has the catalog open for writing",
                 got=self.path.name,
-                expected="one writer",
-                fix="stop the other one, or open it for reading only",
+                expected="one writer at a time",
+                fix="stop the other process, or open the catalog for reading only",
             ) from error
         return lock
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the writer lock during a block."""
+        lock = self.lock()
+        try:
+            yield
+        finally:
+            lock.release()
 
-def _named(generation: int) -> bytes:
-    """What CURRENT holds, byte by byte."""
-    facts = {"kind": KIND, "generation": generation, "digest": json_digest([KIND, generation])}
-    return (json.dumps(facts) + "\n").encode()
+    def _numbers(self) -> list[int]:
+        if not self.path.is_dir():
+            return []
+        found = [re.fullmatch(r"gen-(\d+)", path.name) for path in self.path.iterdir()]
+        return [int(match[1]) for match in found if match]
+
+
+def _render_current(generation: int) -> bytes:
+    """The content of the file CURRENT."""
+    content = {"kind": KIND, "generation": generation, "digest": json_digest([KIND, generation])}
+    return (json.dumps(content) + "\n").encode()
+
+
+def fill_from_model(store: Store, model: Emmett, queries: Sequence[str]) -> None:
+    """Write the model's items with the vectors they have, and the known queries, in one transaction."""
+    encoder, texts = model.encoder, model.items.texts
+    embeddings = np.empty((len(model.items), encoder.dim), np.float32)
+    embeddings[model.observed] = model.embeddings
+    novel = np.flatnonzero(model.novel)
+    embeddings[novel] = _embed(encoder.encode_items, [texts[row] for row in novel.tolist()], encoder.dim)
+    known = list(dict.fromkeys(query for query in queries if query.strip()))
+    query_embeddings = _embed(encoder.encode_queries, known, encoder.dim)
+    now = time.time()
+    with store.transaction() as transaction:
+        for row, (id, text) in enumerate(zip(model.items.ids, texts, strict=True)):
+            trained = not model.novel[row]
+            item = replace(
+                ItemRow.novel(id, text, (), embeddings[row], now),
+                key=row + 1,
+                sequence=transaction.sequence,
+                vector=model.vectors[row],
+                state="observed" if trained else "novel",
+                trained=trained,
+            )
+            transaction.put(ITEMS, item.values())
+        for number, (query, embedding) in enumerate(zip(known, query_embeddings, strict=True), 1):
+            transaction.put(QUERIES, (number, query, encode_vector(embedding)))
+
+
+def write_snapshot(store: Store, folder: Path) -> None:
+    """Write a copy of the last committed state, with checksums, while writes continue."""
+    with atomic_folder(folder, SNAPSHOT_KIND) as new:
+        store.backup(new / DATABASE)
+
+
+def restore_snapshot(snapshot: Path, folder: CatalogFolder) -> None:
+    """Make a snapshot the current generation of a catalog, which is created where there is none."""
+    try:
+        verify_folder(snapshot, SNAPSHOT_KIND)
+    except ModelError as error:
+        raise CatalogError(
+            "The snapshot cannot be used",
+            got=f"{error.what}: {error.got}",
+            expected="a folder written by `metaxc catalog snapshot`",
+            fix="use another snapshot",
+        ) from error
+    with folder.locked():
+        generation = folder.next()
+        generation.mkdir()
+        shutil.copyfile(snapshot / DATABASE, generation / DATABASE)
+        sync(generation / DATABASE)
+        Store.recover(generation).close()
+        write_closed_checksum(generation)
+        folder.switch(generation)
+
+
+def recover(folder: CatalogFolder) -> int:
+    """Repair a catalog whose rows are intact, giving up lost writes; returns its last sequence number."""
+    with folder.locked(), Store.recover(folder.current()) as store:
+        return store.sequence
+
+
+def migrate(
+    folder: str | Path, model: Emmett, progress: Callable[[int, int], None] = lambda done, total: None
+) -> bool:
+    """Move a catalog to another model; returns False where it has that model already.
+
+    Items, tags, clicks and known queries stay; embeddings, vectors, classifiers and states are computed again. An item
+    that the new model was trained on counts as trained.
+
+    Args:
+        folder: The catalog's folder; no other process may write to it meanwhile.
+        model: The new model.
+        progress: Called with the number of items done and their total.
+    """
+    catalog = CatalogFolder(folder)
+    generation = catalog.current()
+    with catalog.locked(), Store(generation, read_only=True) as old:
+        if old.metadata["model"] == model.fingerprint:
+            return False
+        new = _resume_or_create(catalog, old, model)
+        _Migration(old, new, model, progress).run()
+        new.close()
+        catalog.switch(new.folder)
+        return True
+
+
+def _resume_or_create(folder: CatalogFolder, old: Store, model: Emmett) -> Store:
+    """The generation that an earlier run has begun from the same state for the same model, or a new one."""
+    origin = f"{old.folder.name} {old.sequence}"
+    for generation in folder.unfinished():
+        try:
+            store = Store(generation)
+        except MetaxcError:
+            continue  # stopped before its database was complete, or damaged
+        if (store.metadata.get("origin"), store.metadata["model"]) == (origin, model.fingerprint):
+            return store
+        store.close()
+    metadata = {
+        "uuid": old.uuid,
+        "model": model.fingerprint,
+        "dim": str(model.encoder.dim),
+        "settings": old.metadata["settings"],
+        "origin": origin,
+    }
+    return Store.create(folder.next(), metadata)
+
+
+class _Migration:
+    def __init__(self, old: Store, new: Store, model: Emmett, progress: Callable[[int, int], None]):
+        self.old, self.new, self.model, self.progress = old, new, model, progress
+        settings = CatalogSettings.model_validate_json(old.metadata["settings"])
+        self.lifecycle = Lifecycle(model, settings.observe_after)
+        self.trained = {model.items.ids[row] for row in model.observed.tolist()}
+        self.done = {row[0] for row in new.fetch_all("SELECT key FROM items")}
+        self.total = int(old.fetch_all("SELECT count(*) FROM items")[0][0])
+
+    def run(self) -> None:
+        """Write the known queries, then the items that inform others, then all other items, informed by those."""
+        self._write_queries()
+        rows = self.old.fetch_all("SELECT key, id, clicks FROM items ORDER BY ifnull(since, 9e18), key")
+        informing = [
+            key
+            for key, id, clicks in rows
+            if clicks >= self.lifecycle.observe_after and id not in self.trained and self.lifecycle.can_grow
+        ]
+        self._write_items(informing)
+        observed = self.new.fetch_all(f"{ITEMS.select} WHERE since IS NOT NULL ORDER BY since, key")
+        self.lifecycle.use_observed(list(map(ItemRow.from_values, observed)))
+        written = set(informing)
+        self._write_items([key for key, _, _ in rows if key not in written])
+
+    def _write_queries(self) -> None:
+        done = {row[0] for row in self.new.fetch_all("SELECT number FROM queries")}
+        stored = self.old.fetch_all("SELECT number, text FROM queries ORDER BY number")
+        left = [row for row in stored if row[0] not in done]
+        for start in range(0, len(left), MIGRATION_BLOCK):
+            block = left[start : start + MIGRATION_BLOCK]
+            embeddings = self.model.encoder.encode_queries([text for _, text in block])
+            with self.new.transaction() as transaction:
+                for (number, text), embedding in zip(block, embeddings, strict=True):
+                    transaction.put(QUERIES, (number, text, encode_vector(embedding)))
+
+    def _write_items(self, keys: Sequence[int]) -> None:
+        left = [key for key in keys if key not in self.done]
+        for start in range(0, len(left), MIGRATION_BLOCK):
+            self._write_block(left[start : start + MIGRATION_BLOCK])
+            self.progress(len(self.done), self.total)
+
+    def _write_block(self, keys: Sequence[int]) -> None:
+        where = f"WHERE key IN ({placeholders(len(keys))})"
+        stored = map(ItemRow.from_values, self.old.fetch_all(f"{ITEMS.select} {where}", keys))
+        clicks = self.old.fetch_all(
+            f"SELECT number, key, query, at FROM clicks {where} ORDER BY number", keys
+        )
+        encoder = self.model.encoder
+        rows = [replace(row, trained=row.id in self.trained) for row in stored]
+        embeddings = encoder.encode_items([row.text for row in rows])
+        rows = [replace(row, embedding=new) for row, new in zip(rows, embeddings, strict=True)]
+        queries = _embed(encoder.encode_queries, [click[2] for click in clicks], encoder.dim)
+        clicked = np.array([click[1] for click in clicks], dtype=np.int64)
+        stages = self.lifecycle.stages(rows, [queries[clicked == row.key] for row in rows])
+        with self.new.transaction() as transaction:
+            for row, stage in zip(rows, stages, strict=True):
+                transaction.put(ITEMS, stage.apply_to(row, transaction.sequence).values())
+                transaction.replace_tags(row.key, (), row.tags)
+            for (number, key, query, at), embedding in zip(clicks, queries, strict=True):
+                transaction.put(CLICKS, (number, key, query, at, encode_vector(embedding)))
+        self.done |= set(keys)
+
+
+def _embed(encode: Callable[[Sequence[str]], Floats], texts: Sequence[str], dim: int) -> Floats:
+    """(n, dim) float32; an encoder need not accept an empty list."""
+    return encode(texts) if texts else np.empty((0, dim), np.float32)

@@ -1,4 +1,4 @@
-"""What is made from the record and follows it: the index, and the base set of observed items."""
+"""What is derived from the store and follows its commits: the index, and the observed items that inform others."""
 
 from __future__ import annotations
 
@@ -11,161 +11,168 @@ import numpy as np
 
 from metaxc.arrays import Floats, Keys
 from metaxc.catalog.lifecycle import Lifecycle
-from metaxc.catalog.rows import WHOLE, ItemRow, stacked
-from metaxc.catalog.store import Store
+from metaxc.catalog.records import ItemRow
+from metaxc.catalog.schema import ITEMS, decode_vectors, placeholders
+from metaxc.catalog.store import Store, read_sequence
 from metaxc.emmett import Emmett
 from metaxc.errors import MetaxcError
 from metaxc.index import SCAN_FROM, Index, build_index, choose_index, load_index
 
 log = logging.getLogger(__name__)
 
-INFORMING = "SELECT key FROM items WHERE since IS NOT NULL ORDER BY since, key"
-INFORMING_ANEW = "SELECT key FROM items INDEXED BY items_by_sequence WHERE sequence > ? AND since IS NOT NULL"
+# The index is named because SQLite's planner would rather read the whole table in the order of its keys.
 CHANGED = "SELECT key, vector FROM items INDEXED BY items_by_sequence WHERE sequence > ?"
-"""Named, for the planner would rather read the whole table in order of its keys."""
+CHANGED_INFORMING = (
+    "SELECT key FROM items INDEXED BY items_by_sequence WHERE sequence > ? AND since IS NOT NULL"
+)
+INFORMING = "SELECT key FROM items WHERE since IS NOT NULL ORDER BY since, key"
 
 BLOCK = 500
 
 
 class IndexFollower:
-    """The index and the life of a catalog, as of commit `sequence`.
+    """The index and the life cycle of a catalog, kept up to date with the store.
 
     Args:
-        store: The record.
-        model: As trained.
-        observe_after: Clicks after which an item is observed.
+        store: The catalog's store.
+        model: The model as it was trained.
+        observe_after: Number of clicks after which an item is observed.
     """
 
     def __init__(self, store: Store, model: Emmett, observe_after: int):
         self.store, self.dim = store, model.encoder.dim
-        self.life = Lifecycle(model, observe_after)
-        self.index, self._reason, self.sequence = self._ready()
+        self.lifecycle = Lifecycle(model, observe_after)
+        self.index, self._reason, self.sequence = self._load_or_build()
         self._informing: list[int] = []
-        self._informed = -1
-        self._lock, self._base_lock = threading.RLock(), threading.RLock()
-        self._building: threading.Thread | None = None
-        self.follow()
+        self._informing_sequence = -1
+        self._lock, self._informing_lock = threading.RLock(), threading.RLock()
+        self._rebuild: threading.Thread | None = None
+        self.catch_up()
 
     @property
     def reason(self) -> str:
         """Why the index is of its kind."""
-        fit, reason = choose_index(len(self.index), self.dim)
-        return reason if fit.kind == self.index.kind else self._reason
+        chosen, reason = choose_index(len(self.index), self.dim)
+        return reason if chosen.kind == self.index.kind else self._reason
 
-    def follow(self) -> None:
-        """Take over what was committed since the last time."""
-        self.follow_index()
-        if self._informed >= self.sequence:
+    def catch_up(self) -> None:
+        """Apply what was committed since the last call to the index and to the observed items."""
+        self.catch_up_index()
+        if self._informing_sequence >= self.sequence:
             return
-        with self._base_lock:
-            with self.store.snapshot() as connection:
-                sequence = _last(connection)
+        with self._informing_lock:
+            with self.store.read_snapshot() as connection:
+                sequence = read_sequence(connection)
                 keys = [row[0] for row in connection.execute(INFORMING)]
-                changed = {row[0] for row in connection.execute(INFORMING_ANEW, (self._informed,))}
-            self._inform(keys, changed)
-            self._informed = sequence
+                changed = {
+                    row[0] for row in connection.execute(CHANGED_INFORMING, (self._informing_sequence,))
+                }
+            self._set_informing(keys, changed)
+            self._informing_sequence = sequence
 
-    def follow_index(self) -> None:
-        """Take over what searches need: they do not wait until a base set that has grown is made."""
+    def catch_up_index(self) -> None:
+        """Apply what was committed to the index alone, so that searches do not wait for the observed items."""
         if self.store.sequence == self.sequence:
             return
         with self._lock:
-            with self.store.snapshot() as connection:
-                sequence, keys, vectors, gone = _since(connection, self.sequence, self.dim)
+            with self.store.read_snapshot() as connection:
+                sequence, keys, vectors, deleted = _read_changes(connection, self.sequence, self.dim)
             if len(keys):
                 self.index.add(keys, vectors)
-            gone = [key for key in gone if key in self.index]
-            if gone:
-                self.index.remove(np.array(gone, dtype=np.int64))
+            deleted = [key for key in deleted if key in self.index]
+            if deleted:
+                self.index.remove(np.array(deleted, dtype=np.int64))
             self.sequence = sequence
-        self._grow()
+        self._rebuild_if_outgrown()
 
-    def dismiss(self, key: int) -> None:
-        """Let an item inform others no more, ahead of the commit that says so."""
-        with self._base_lock:
-            self._inform([one for one in self._informing if one != key])
+    def exclude(self, key: int) -> None:
+        """Stop an item from informing others, ahead of the commit that records it."""
+        with self._informing_lock:
+            self._set_informing([other for other in self._informing if other != key])
 
     def close(self, save: bool) -> None:
-        """Save the index beside the record; a disk that is full only costs the next opening time."""
+        """Wait for a rebuild that is running, and save the index beside the store."""
         with self._lock:
-            building = self._building
-        if building is not None:
-            building.join()
+            rebuild = self._rebuild
+        if rebuild is not None:
+            rebuild.join()
         if save:
-            facts = {"uuid": self.store.uuid, "model": self.store.facts["model"], "sequence": self.sequence}
+            facts = {
+                "uuid": self.store.uuid,
+                "model": self.store.metadata["model"],
+                "sequence": self.sequence,
+            }
             try:
                 self.index.save(self.store.folder / "index", facts)
             except OSError as error:
-                log.warning("the index is not saved, and will be made anew: %s", error)
+                log.warning("The index could not be saved; it will be rebuilt at the next opening: %s", error)
 
-    def _inform(self, keys: list[int], changed: Container[int] = ()) -> None:
-        """Let the items of these keys inform others, in this order. Where they are those of before and some more, only
-        these and the changed ones are read."""
-        told = len(self._informing)
-        more = keys[:told] == self._informing
-        new = [key for place, key in enumerate(keys) if not more or place >= told or key in changed]
+    def _set_informing(self, keys: list[int], changed: Container[int] = ()) -> None:
+        """Let the items with these keys inform others, in this order.
+
+        Where the keys only continue the earlier ones, only the new and the changed items are read.
+        """
+        before = len(self._informing)
+        extends = keys[:before] == self._informing
+        new = [key for place, key in enumerate(keys) if not extends or place >= before or key in changed]
         self._informing = keys
-        if more and not new:
+        if extends and not new:
             return
         rows: dict[int, ItemRow] = {}
         for start in range(0, len(new), BLOCK):
-            some = new[start : start + BLOCK]
-            found = self.store.rows(f"{WHOLE} WHERE key IN ({', '.join('?' * len(some))})", tuple(some))
-            rows |= {row.key: row for row in map(ItemRow.of, found)}
-        informers = [rows[key].informer() for key in new if key in rows and rows[key].classifier is not None]
-        self.life.inform(informers, anew=not more)
+            block = new[start : start + BLOCK]
+            found = self.store.fetch_all(f"{ITEMS.select} WHERE key IN ({placeholders(len(block))})", block)
+            rows |= {row.key: row for row in map(ItemRow.from_values, found)}
+        self.lifecycle.use_observed([rows[key] for key in new if key in rows], extend=extends)
 
-    def _ready(self) -> tuple[Index, str, int]:
-        """The saved index where it fits the record, else one made from it."""
-        place = self.store.folder / "index"
-        if place.is_dir():
+    def _load_or_build(self) -> tuple[Index, str, int]:
+        """The saved index where it belongs to the store, otherwise a new one."""
+        folder = self.store.folder / "index"
+        if folder.is_dir():
             try:
-                index, facts = load_index(place)
-                fits = (facts["uuid"], facts["model"]) == (self.store.uuid, self.store.facts["model"])
-                if fits and index.dim == self.dim and 0 <= int(facts["sequence"]) <= self.store.sequence:
+                index, facts = load_index(folder)
+                belongs = (facts["uuid"], facts["model"]) == (self.store.uuid, self.store.metadata["model"])
+                if belongs and index.dim == self.dim and 0 <= int(facts["sequence"]) <= self.store.sequence:
                     return index, choose_index(len(index), self.dim)[1], int(facts["sequence"])
-                log.warning("the saved index is of another state of the catalog: it is made anew")
+                log.warning("The saved index belongs to another state of the catalog; rebuilding it")
             except (MetaxcError, KeyError, TypeError, ValueError) as error:
-                log.warning("the saved index cannot be used and is made anew: %s", str(error).splitlines()[0])
-        return self._built()
+                log.warning("The saved index cannot be used; rebuilding it: %s", str(error).splitlines()[0])
+        return self._build()
 
-    def _built(self) -> tuple[Index, str, int]:
-        with self.store.apart() as connection:
-            sequence, keys, vectors, _ = _since(connection, -1, self.dim)
+    def _build(self) -> tuple[Index, str, int]:
+        with self.store.read_snapshot(own_connection=True) as connection:
+            sequence, keys, vectors, _ = _read_changes(connection, -1, self.dim)
         return *build_index(keys, vectors), sequence
 
-    def _grow(self) -> None:
-        """Where the catalog has outgrown its kind of index, build one of another kind beside it, then change over."""
+    def _rebuild_if_outgrown(self) -> None:
+        """Where the catalog has outgrown its kind of index, build one of another kind in the background."""
         if self.index.kind == "scan" or len(self.index) < SCAN_FROM:
             return
         with self._lock:
-            if (
-                self._building is not None
-                or choose_index(len(self.index), self.dim)[0].kind == self.index.kind
-            ):
+            outgrown = choose_index(len(self.index), self.dim)[0].kind != self.index.kind
+            if self._rebuild is not None or not outgrown:
                 return
-            self._building = threading.Thread(target=self._change_over, name="metaxc-index", daemon=True)
-        self._building.start()
+            self._rebuild = threading.Thread(target=self._rebuild_index, name="metaxc-index", daemon=True)
+        self._rebuild.start()
 
-    def _change_over(self) -> None:
+    def _rebuild_index(self) -> None:
         try:
-            index, reason, sequence = self._built()
+            index, reason, sequence = self._build()
             with self._lock:
                 self.index, self._reason, self.sequence = index, reason, sequence
-                self.follow_index()
+                self.catch_up_index()
         finally:
-            self._building = None
+            self._rebuild = None
 
 
-def _since(connection: sqlite3.Connection, sequence: int, dim: int) -> tuple[int, Keys, Floats, list[int]]:
-    """What was committed after `sequence`: the number of the last commit, keys and vectors that are new or changed, and
-    keys that are gone."""
+def _read_changes(
+    connection: sqlite3.Connection, sequence: int, dim: int
+) -> tuple[int, Keys, Floats, list[int]]:
+    """What was committed after `sequence`: the last sequence number, keys and vectors of new and changed items, and
+    keys of deleted items."""
     rows = sorted(connection.execute(CHANGED, (sequence,)).fetchall())
     keys = np.array([row[0] for row in rows], dtype=np.int64)
-    gone = [row[0] for row in connection.execute("SELECT key FROM deleted WHERE sequence > ?", (sequence,))]
-    return _last(connection), keys, stacked((row[1] for row in rows), dim), gone
-
-
-def _last(connection: sqlite3.Connection) -> int:
-    """The number of the last commit."""
-    return int(connection.execute("SELECT value FROM facts WHERE name = 'sequence'").fetchone()[0])
+    deleted = [
+        row[0] for row in connection.execute("SELECT key FROM deleted WHERE sequence > ?", (sequence,))
+    ]
+    return read_sequence(connection), keys, decode_vectors((row[1] for row in rows), dim), deleted

@@ -1,158 +1,148 @@
-"""The life of an item: what its vector is made of while it is novel, clicked, observed.
+"""The life cycle of an item: its state, and what its vector is computed from in that state.
 
-    novel     u = novel_scale · G(z, neighbours' classifiers)
-    clicked   the same, with neighbours that its queries vote for, and what they say themselves: own · t(w)
-    observed  u = z + own · t(w), w its own classifier, and w informs items that come later
+    novel     the meta-classifier of its text and its neighbours' classifiers
+    clicked   the same, with neighbours that its clicked queries vote for, plus a small classifier of these queries
+    observed  its text and its own classifier, which from then on informs newer items
 
-Nothing is trained: w is the ridge classifier of the item's own queries in the space that the model was trained in, so
-that no other item changes. `metaxc.emmett` has the formulas; here is which of them counts when.
+Nothing is trained here: an item's own classifier is the ridge classifier of its queries in the space in which the model
+was trained, so no other item changes. `metaxc.emmett.scoring` has the formulas; this module decides which one applies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from metaxc.arrays import Floats
-from metaxc.catalog.records import State
+from metaxc.catalog.records import ItemRow, State
 from metaxc.classifiers import Classifiers, RevealedQueries
 from metaxc.emmett import Emmett, Explanation
 from metaxc.emmett.scoring import observed_vectors
 
 
 @dataclass(frozen=True)
-class ItemInputs:
-    """An item, as far as its vector depends on it.
-
-    Args:
-        id: Its id.
-        text: Its text.
-        embedding: (dim,) of its text.
-        queries: (clicks, dim) encoder's embeddings of the queries that clicked it.
-        trained: Whether the model's training had clicks of it.
-    """
-
-    id: str
-    text: str
-    embedding: Floats
-    queries: Floats
-    trained: bool
-
-
-@dataclass(frozen=True)
 class Stage:
-    """Where an item stands.
+    """An item's state, and the vector that follows from it.
 
     Args:
-        state: Its state.
-        vector: (dim,) float32, what is searched.
-        classifier: (dim,) its own, where the catalog has fitted one.
+        state: The item's state.
+        vector: (dim,) float32 vector that is searched.
+        classifier: (dim,) float32 classifier of its own; None where the catalog has not fitted one.
     """
 
     state: State
     vector: Floats
     classifier: Floats | None = None
 
-
-@dataclass(frozen=True)
-class ObservedItem:
-    """An item that the catalog has seen become observed."""
-
-    id: str
-    text: str
-    embedding: Floats
-    classifier: Floats
-    clicks: int
+    def apply_to(self, row: ItemRow, sequence: int) -> ItemRow:
+        """The row with this state and vector, as the transaction `sequence` writes it."""
+        changed = replace(row, state=self.state, vector=self.vector, classifier=self.classifier)
+        since = None if self.classifier is None else (row.since or sequence)
+        return replace(changed, since=since, sequence=sequence)
 
 
 class Lifecycle:
-    """Leads items from novel to observed, on a model and the items that have become observed since.
+    """Computes states and vectors from a model and the items that have become observed since its training.
 
     Args:
-        model: As it was trained.
-        observe_after: Clicks after which an item is observed.
+        model: The model as it was trained.
+        observe_after: Number of clicks after which an item is observed.
     """
 
     def __init__(self, model: Emmett, observe_after: int):
-        self.trained, self.observe_after = model, observe_after
+        self.model, self.observe_after = model, observe_after
         self.pipeline = model.pipeline
-        self._row_of = {model.items.ids[row]: place for place, row in enumerate(model.observed.tolist())}
+        self._trained_row = {model.items.ids[row]: place for place, row in enumerate(model.observed.tolist())}
 
     @property
-    def base(self) -> int:
-        """How many observed items inform others."""
+    def can_grow(self) -> bool:
+        """Whether items that become observed can inform others."""
+        return self.model.pipeline.pool.trained.can_grow
+
+    @property
+    def observed_count(self) -> int:
+        """Number of observed items that inform others."""
         return len(self.pipeline.pool)
 
-    def inform(self, informers: Sequence[ObservedItem], anew: bool = True) -> None:
-        """Let these inform items from now on; whoever searches meanwhile is not disturbed.
+    def use_observed(self, rows: Sequence[ItemRow], *, extend: bool = False) -> None:
+        """Let items that have become observed inform others; computations under way are not disturbed.
 
         Args:
-            informers: Items that have become observed.
-            anew: Whether they come in the place of those told before, or are more of them.
+            rows: Items with classifiers of their own; others are ignored.
+            extend: Adds them to those of earlier calls instead of replacing them.
         """
-        before = self.trained.pipeline if anew else self.pipeline
-        if not informers or not before.pool.trained.can_grow:
-            self.pipeline = before
-            return
-        classifiers = Classifiers(
-            np.stack([one.classifier for one in informers]), np.array([one.clicks for one in informers])
-        )
-        embeddings = np.stack([one.embedding for one in informers])
-        ids, texts = [one.id for one in informers], [one.text for one in informers]
-        self.pipeline = before.with_observed_items(ids, texts, embeddings, classifiers)
+        pipeline = self.pipeline if extend else self.model.pipeline
+        observed = [(row, row.classifier) for row in rows if row.classifier is not None]
+        if observed and self.can_grow:
+            pipeline = pipeline.with_observed_items(
+                [row.id for row, _ in observed],
+                [row.text for row, _ in observed],
+                np.stack([row.embedding for row, _ in observed]),
+                Classifiers(
+                    np.stack([classifier for _, classifier in observed]),
+                    np.array([row.clicks for row, _ in observed]),
+                ),
+            )
+        self.pipeline = pipeline
 
     def state(self, trained: bool, clicks: int) -> State:
-        """The state of an item with so many clicks."""
+        """The state of an item with this many clicks; `trained` where the model was trained on clicks of it."""
         if trained or clicks >= self.observe_after:
             return "observed"
         return "clicked" if clicks else "novel"
 
-    def stages(self, subjects: Sequence[ItemInputs]) -> list[Stage]:
-        """Where each item stands, with its vector."""
-        states = [self.state(subject.trained, len(subject.queries)) for subject in subjects]
-        made: dict[int, Stage] = {}
-        young = [place for place, state in enumerate(states) if state != "observed"]
-        if young:
-            vectors = self._young([subjects[place] for place in young])
-            made |= {
-                place: Stage(states[place], vector) for place, vector in zip(young, vectors, strict=True)
-            }
-        for place, (subject, state) in enumerate(zip(subjects, states, strict=True)):
-            if state == "observed":
-                made[place] = self._observed(subject)
-        return [made[place] for place in range(len(subjects))]
+    def stages(self, rows: Sequence[ItemRow], queries: Sequence[Floats]) -> list[Stage]:
+        """The state and vector of each item.
 
-    def explain(self, subject: ItemInputs, names: Sequence[str]) -> tuple[Explanation, Floats]:
-        """What an item's vector would be made of now, its queries called `names`, and that vector (dim,)."""
-        embedding = subject.embedding[None]
-        if self.state(subject.trained, len(subject.queries)) == "observed":
-            vector = self._observed(subject).vector
-            share = 100 * float(subject.embedding @ vector) / max(float(vector @ vector), 1e-12)
-            return Explanation(subject.text, [], share, 0.0, 0.0, 100.0 - share), vector
+        Args:
+            rows: (n,) items; their texts, embeddings and whether they were trained count here.
+            queries: (n,) arrays, each (clicks, dim), of the embeddings of the queries that clicked an item.
+        """
+        states = [self.state(row.trained, len(clicked)) for row, clicked in zip(rows, queries, strict=True)]
+        others = [place for place, state in enumerate(states) if state != "observed"]
+        vectors = iter(())
+        if others:
+            vectors = iter(
+                self.pipeline.vectors(
+                    np.stack([rows[place].embedding for place in others]),
+                    texts=[rows[place].text for place in others],
+                    revealed=self._reveal([queries[place] for place in others]),
+                )
+            )
+        return [
+            self._observed_stage(row, clicked) if state == "observed" else Stage(state, next(vectors))
+            for row, clicked, state in zip(rows, queries, states, strict=True)
+        ]
+
+    def explain(self, row: ItemRow, queries: Floats, names: Sequence[str]) -> tuple[Explanation, Floats]:
+        """What an item's vector would be computed from now, and that vector.
+
+        Args:
+            row: The item.
+            queries: (clicks, dim) embeddings of the queries that clicked it.
+            names: (clicks,) the texts of these queries.
+        """
+        if self.state(row.trained, len(queries)) == "observed":
+            vector = self._observed_stage(row, queries).vector
+            share = 100 * float(row.embedding @ vector) / max(float(vector @ vector), 1e-12)
+            return Explanation(row.text, [], share, 0.0, 0.0, 100.0 - share), vector
         pipeline = self.pipeline
-        made = pipeline.run(embedding, texts=[subject.text], revealed=self._revealed([subject]))
-        return pipeline.explain(made, subject.text, names), made.vectors[0]
+        computed = pipeline.run(row.embedding[None], texts=[row.text], revealed=self._reveal([queries]))
+        return pipeline.explain(computed, row.text, names), computed.vectors[0]
 
-    def _young(self, subjects: Sequence[ItemInputs]) -> Floats:
-        """(n, dim) vectors of novel and clicked items."""
-        embeddings = np.stack([one.embedding for one in subjects])
-        texts = [one.text for one in subjects]
-        return self.pipeline.vectors(embeddings, texts=texts, revealed=self._revealed(subjects))
+    def _observed_stage(self, row: ItemRow, queries: Floats) -> Stage:
+        if row.trained:  # its classifier stays as trained, whatever its text and its newer clicks are
+            own, classifier = self.model.classifiers.take([self._trained_row[row.id]]), None
+        else:
+            revealed = self._reveal([queries])
+            if revealed is None:
+                raise ValueError("an observed item that was not trained must have clicks")
+            own = self.pipeline.few_shot.fit(revealed)
+            classifier = own.weights[0]
+        vector = observed_vectors(row.embedding[None], own, self.model.calibration)[0]
+        return Stage("observed", vector, classifier)
 
-    def _revealed(self, subjects: Sequence[ItemInputs]) -> RevealedQueries | None:
-        queries = [one.queries for one in subjects]
-        return RevealedQueries.embed(queries, len(subjects), self.trained.embed_queries)
-
-    def _observed(self, subject: ItemInputs) -> Stage:
-        embedding = subject.embedding[None]
-        if subject.trained:  # its classifier stays as trained, whatever its text and its newer clicks say
-            own = self.trained.classifiers.take([self._row_of[subject.id]])
-            return Stage("observed", observed_vectors(embedding, own, self.trained.calibration)[0])
-        revealed = self._revealed([subject])
-        if revealed is None:
-            raise ValueError("an observed item has clicks")
-        own = self.pipeline.few_shot.fit(revealed)
-        vector = observed_vectors(embedding, own, self.trained.calibration)[0]
-        return Stage("observed", vector, own.weights[0])
+    def _reveal(self, queries: Sequence[Floats]) -> RevealedQueries | None:
+        return RevealedQueries.embed(queries, len(queries), self.model.embed_queries)

@@ -1,11 +1,10 @@
-"""What would become of a new item: its neighbours, the known queries that would find it, a map of its surroundings."""
+"""Previews of new items: their neighbours, the known queries that would find them, and a two-dimensional map."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,175 +12,169 @@ import numpy as np
 from metaxc.arrays import Floats
 from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.records import Point, Preview, ReachedQuery
-from metaxc.catalog.rows import stacked
+from metaxc.catalog.schema import decode_vectors
 from metaxc.catalog.store import Store
 from metaxc.classifiers import RevealedQueries
 from metaxc.classifiers.classifiers import normalize_rows
 from metaxc.emmett.neighbour_pool import NeighbourPool
-from metaxc.emmett.pipeline import MetaClassifiers
+from metaxc.emmett.pipeline import MetaClassifiers, timed
 from metaxc.index.topk import top_k
 
 REACH = 10
-"""A query reaches an item that stands among its ten best."""
+"""A query reaches an item that is among its ten best."""
 
 MOST_SCORES = 50_000_000
-"""Known queries × items that are scored for the pool; with many items fewer queries are looked at."""
+"""Bounds known queries × items that are scored; with more items, fewer queries are used."""
 
 SHOWN_REACHED = 60
 MAPPED_QUERIES = 12
 STALE = 30.0
-"""Seconds that the pool may be behind the catalog."""
+"""Seconds for which the scores of the known queries may be behind the catalog."""
 
 
 @dataclass(frozen=True)
-class Pool:
-    """Known queries, and how good an item must be to stand among their best.
+class KnownQueries:
+    """Known queries, and the scores that an item needs to be among their best.
 
     Args:
         texts: (n,) the queries.
-        plain: (n, dim) by the encoder alone.
-        moved: (n, dim) as they are searched with.
+        embeddings: (n, dim) their embeddings by the encoder alone.
+        vectors: (n, dim) the vectors that they are searched with.
         encoder_best: (n, REACH) their best scores with the items' embeddings, best first.
-        meta_best: (n, REACH) with the items' vectors.
-        sequence: Of the catalog when it was made.
-        at: When, by a clock that only goes on.
+        meta_best: (n, REACH) their best scores with the items' vectors, best first.
+        sequence: The catalog's sequence number when the scores were computed.
+        computed_at: When they were computed, in seconds of the monotonic clock.
     """
 
     texts: list[str]
-    plain: Floats
-    moved: Floats
+    embeddings: Floats
+    vectors: Floats
     encoder_best: Floats
     meta_best: Floats
     sequence: int
-    at: float
+    computed_at: float
 
 
 class Previewer:
-    """Makes previews.
+    """Computes previews.
 
     Args:
-        store: The record.
-        followed: What follows it.
+        store: The catalog's store.
+        follower: The index and the life cycle that follow it.
     """
 
-    def __init__(self, store: Store, followed: IndexFollower):
-        self.store, self.followed = store, followed
+    def __init__(self, store: Store, follower: IndexFollower):
+        self.store, self.follower = store, follower
         self._lock = threading.Lock()
-        self._pool: Pool | None = None
-        self._making: threading.Thread | None = None
+        self._known: KnownQueries | None = None
+        self._refresh: threading.Thread | None = None
 
     def preview(self, text: str, without: frozenset[str], revealed: Sequence[str]) -> Preview:
-        """As `Catalog.preview`."""
+        """See `Catalog.preview`."""
         seconds: dict[str, float] = {}
-        model, pipeline = self.followed.life.trained, self.followed.life.pipeline
-        with _timed(seconds, "encode"):
+        lifecycle = self.follower.lifecycle
+        model, pipeline = lifecycle.model, lifecycle.pipeline
+        with timed(seconds, "encode"):
             embedding = model.encoder.encode_items([text])
             queries = RevealedQueries.embed([list(revealed)], 1, model.embed_queries)
-        made = pipeline.run(embedding, texts=[text], revealed=queries, exclude=without, seconds=seconds)
-        explanation = pipeline.explain(made, text, [] if queries is None else queries.names)
-        pool = self.pool()
-        with _timed(seconds, "reach"):
-            reached = _reached(pool, embedding[0], made.vectors[0])
-        with _timed(seconds, "map"):
-            points = _map(pipeline.pool, text, made, pool, reached)
+        computed = pipeline.run(embedding, texts=[text], revealed=queries, exclude=without, seconds=seconds)
+        explanation = pipeline.explain(computed, text, [] if queries is None else queries.names)
+        known = self.known_queries()
+        with timed(seconds, "reach"):
+            reached = _find_reached(known, embedding[0], computed.vectors[0])
+        with timed(seconds, "map"):
+            points = _draw_map(pipeline.pool, text, computed, known, reached[:MAPPED_QUERIES])
         return Preview(
             text,
             explanation,
-            tuple(made.excluded),
+            tuple(computed.excluded),
             tuple(reached[:SHOWN_REACHED]),
             points,
-            len(pool.texts),
+            len(known.texts),
             seconds,
         )
 
-    def pool(self) -> Pool:
-        """The known queries. Made at the first call; where the catalog has changed a while ago they are made anew
-        beside, and the next call has them."""
+    def known_queries(self) -> KnownQueries:
+        """The known queries and their best scores, computed at the first call.
+
+        Where the catalog has changed and they are stale, they are computed again in the background for a later call.
+        """
         with self._lock:
-            known, sequence = self._pool, self.followed.sequence
-            if known is None:
-                known = self._pool = self._made(sequence)
-            stale = known.sequence != sequence and time.monotonic() - known.at >= STALE
-            if stale and (self._making is None or not self._making.is_alive()):
-                self._making = threading.Thread(target=self._make_anew, name="metaxc-preview", daemon=True)
-                self._making.start()
+            sequence = self.follower.sequence
+            if self._known is None:
+                self._known = self._score_queries()
+            known = self._known
+            stale = known.sequence != sequence and time.monotonic() - known.computed_at >= STALE
+            if stale and (self._refresh is None or not self._refresh.is_alive()):
+                self._refresh = threading.Thread(
+                    target=self._refresh_known, name="metaxc-preview", daemon=True
+                )
+                self._refresh.start()
             return known
 
     def close(self) -> None:
-        """Wait until nothing is made any more."""
-        making = self._making
-        if making is not None:
-            making.join()
+        """Wait for a computation in the background."""
+        refresh = self._refresh
+        if refresh is not None:
+            refresh.join()
 
-    def _make_anew(self) -> None:
-        self._pool = self._made(self.followed.sequence)
+    def _refresh_known(self) -> None:
+        self._known = self._score_queries()
 
-    def _made(self, sequence: int) -> Pool:
-        model, dim = self.followed.life.trained, self.followed.dim
-        with self.store.apart() as connection:
+    def _score_queries(self) -> KnownQueries:
+        sequence, dim = self.follower.sequence, self.store.dim
+        with self.store.read_snapshot(own_connection=True) as connection:
             items = connection.execute("SELECT embedding, vector FROM items ORDER BY key").fetchall()
             most = max(1, MOST_SCORES // max(len(items), 1))
-            asked = "SELECT text, embedding FROM queries ORDER BY number LIMIT ?"
-            rows = connection.execute(asked, (most,)).fetchall()
-        embeddings, vectors = (stacked((row[side] for row in items), dim) for side in (0, 1))
-        plain = stacked((row[1] for row in rows), dim)
-        moved = model.encode_queries(plain) if len(plain) else plain
-        _, encoder_best = top_k(plain, embeddings, REACH)
-        _, meta_best = top_k(moved, vectors, REACH)
-        return Pool(
-            [row[0] for row in rows], plain, moved, encoder_best, meta_best, sequence, time.monotonic()
-        )
+            queries = connection.execute(
+                "SELECT text, embedding FROM queries ORDER BY number LIMIT ?", (most,)
+            ).fetchall()
+        embeddings = decode_vectors((embedding for _, embedding in queries), dim)
+        vectors = self.follower.lifecycle.model.encode_queries(embeddings) if queries else embeddings
+        _, encoder_best = top_k(embeddings, decode_vectors((item[0] for item in items), dim), REACH)
+        _, meta_best = top_k(vectors, decode_vectors((item[1] for item in items), dim), REACH)
+        texts = [text for text, _ in queries]
+        return KnownQueries(texts, embeddings, vectors, encoder_best, meta_best, sequence, time.monotonic())
 
 
-def _reached(pool: Pool, embedding: Floats, vector: Floats) -> list[ReachedQuery]:
-    """Known queries that find the item either way, the best ranks first."""
-    by_encoder = 1 + (pool.encoder_best > (pool.plain @ embedding)[:, None]).sum(axis=1)
-    by_meta = 1 + (pool.meta_best > (pool.moved @ vector)[:, None]).sum(axis=1)
-    found = []
+def _find_reached(known: KnownQueries, embedding: Floats, vector: Floats) -> list[ReachedQuery]:
+    """The known queries that find the item by its embedding or by its vector, the best ranks first."""
+    by_encoder = 1 + (known.encoder_best > (known.embeddings @ embedding)[:, None]).sum(axis=1)
+    by_meta = 1 + (known.meta_best > (known.vectors @ vector)[:, None]).sum(axis=1)
+    reached = []
     for place in np.flatnonzero(np.minimum(by_encoder, by_meta) <= REACH).tolist():
         before = int(by_encoder[place]) if by_encoder[place] <= REACH else None
         after = int(by_meta[place]) if by_meta[place] <= REACH else None
         change = "gained" if before is None else "lost" if after is None else "kept"
-        found.append(ReachedQuery(pool.texts[place], before, after, change))  # type: ignore[arg-type]
+        reached.append(ReachedQuery(known.texts[place], before, after, change))  # type: ignore[arg-type]
     return sorted(
-        found, key=lambda one: (one.meta_rank or REACH + 1, one.encoder_rank or REACH + 1, one.query)
+        reached, key=lambda one: (one.meta_rank or REACH + 1, one.encoder_rank or REACH + 1, one.query)
     )
 
 
-def _map(
-    neighbours: NeighbourPool,
+def _draw_map(
+    pool: NeighbourPool,
     text: str,
-    made: MetaClassifiers,
-    pool: Pool,
+    computed: MetaClassifiers,
+    known: KnownQueries,
     reached: Sequence[ReachedQuery],
 ) -> tuple[Point, ...]:
-    """The two directions in which the surroundings differ most."""
-    rows = [int(row) for row in made.selection.rows[0] if row >= 0]
-    near = neighbours.embeddings_at(np.array(rows, dtype=np.int64))
-    places = {query: place for place, query in enumerate(pool.texts)}
-    asked = [places[one.query] for one in reached[:MAPPED_QUERIES]]
-    parts = [made.embeddings, made.vectors, near, pool.moved[asked]]
+    """The item, its neighbours and queries, projected on their two principal components."""
+    rows = computed.selection.rows[0]
+    rows = rows[rows >= 0]
+    place_of = {query: place for place, query in enumerate(known.texts)}
+    queries = [place_of[one.query] for one in reached]
+    parts = [computed.embeddings, computed.vectors, pool.embeddings_at(rows), known.vectors[queries]]
     points = normalize_rows(np.concatenate(parts))
     centred = points - points.mean(axis=0)
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
     flat = centred @ directions[:2].T
     if flat.shape[1] < 2:
         flat = np.pad(flat, ((0, 0), (0, 2 - flat.shape[1])))
-    kinds = ["text", "meta", *["neighbour"] * len(rows), *["query"] * len(asked)]
-    labels = [
-        text,
-        "meta-classifier",
-        *(neighbours.name(row)[1] for row in rows),
-        *(pool.texts[place] for place in asked),
-    ]
+    kinds = ["text", "meta", *["neighbour"] * len(rows), *["query"] * len(queries)]
+    neighbours = [pool.name(row)[1] for row in rows.tolist()]
+    labels = [text, "meta-classifier", *neighbours, *(known.texts[place] for place in queries)]
     return tuple(
         Point(kind, label, float(x), float(y))  # type: ignore[arg-type]
         for kind, label, (x, y) in zip(kinds, labels, flat, strict=True)
     )
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
-    started = time.perf_counter()
-    yield
-    seconds[stage] = time.perf_counter() - started

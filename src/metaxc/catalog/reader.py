@@ -1,108 +1,107 @@
-"""What is asked of a catalog: search, look up, explain, preview. Nothing here changes it."""
+"""The reading half of a catalog: search, look up, list, explain, preview, snapshot, export."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 import numpy as np
 from filelock import BaseFileLock
 
 from metaxc.arrays import Floats, Keys
-from metaxc.catalog.catalog_errors import CatalogError
-from metaxc.catalog.catalog_settings import CatalogSettings
-from metaxc.catalog.generations import CatalogFolder
+from metaxc.catalog.catalog_errors import CatalogError, NotFoundError
+from metaxc.catalog.export import Format, export_vectors
+from metaxc.catalog.generations import CatalogFolder, write_snapshot
 from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.item_rules import validate_query, validate_text
-from metaxc.catalog.lookups import Lookups
 from metaxc.catalog.preview import Previewer
 from metaxc.catalog.records import (
+    STATES,
     CatalogHit,
+    CatalogSettings,
     CatalogSummary,
     Click,
     Item,
     ItemExplanation,
+    ItemRow,
     Page,
     Preview,
     State,
 )
-from metaxc.catalog.rows import stacked
+from metaxc.catalog.schema import ITEMS, decode_vectors, placeholders
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
 from metaxc.errors import DataError
 
-if TYPE_CHECKING:
-    from metaxc.catalog.export import Format
-
-
+SELECT_ITEM = "SELECT key, id, text, tags, state, clicks, created, updated, trained FROM items"
+MOST_LISTED = 1_000
 SHOWN_CLICKS = 50
+BLOCK = 500
+"""Items looked up by one statement; SQLite limits its parameters."""
+
 ATTEMPTS = 5
 ROUNDING = 0.01
-"""Share of its length by which a vector may differ from one made again: embeddings may come from a cache in half
-precision, or from a batch of another size."""
+"""Relative difference up to which a vector counts as unchanged when it is computed again: embeddings may come from a
+cache in half precision, or from a batch of another size."""
 
 
-class Reader:
-    """A catalog as far as it is read. All methods may be called from several threads.
+class CatalogReader:
+    """An open catalog as far as it is read. All methods are thread-safe.
 
     Args:
-        folder: Where it stands.
-        store: Its record.
-        model: The model that its vectors are of.
-        lock: The right to write; None where it is read only.
+        folder: The catalog's folder.
+        store: Its durable store.
+        model: The model that its vectors were computed with.
+        lock: The writer lock; None opens the catalog for reading only.
     """
 
     def __init__(self, folder: CatalogFolder, store: Store, model: Emmett, lock: BaseFileLock | None):
-        self.folder, self.store, self.trained = folder, store, model
+        self.folder, self.store, self.model = folder, store, model
         self.read_only = lock is None
-        self.settings = CatalogSettings.model_validate_json(store.facts["settings"])
+        self.settings = CatalogSettings.model_validate_json(store.metadata["settings"])
         self._lock = lock
-        self._writing = threading.RLock()
-        self._lookups = Lookups(store)
-        self._followed = IndexFollower(store, model, self.settings.observe_after)
-        self._previewer = Previewer(store, self._followed)
+        self._write_lock = threading.RLock()
+        self._follower = IndexFollower(store, model, self.settings.observe_after)
+        self._previewer = Previewer(store, self._follower)
         self._closed = False
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def __len__(self) -> int:
-        self._follow(base=False)
-        return len(self._followed.index)
+        self._catch_up_index()
+        return len(self._follower.index)
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._lookups.maybe(name) is not None
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, str) and self._find(id) is not None
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.folder.path.name!r}, {len(self):,} items, {self._followed.index!r})"
-        )
+        index = self._follower.index
+        return f"{type(self).__name__}({self.folder.path.name!r}, {len(self):,} items, {index!r})"
 
     def close(self) -> None:
-        """Save the index and leave; what was acknowledged is on the disk already."""
-        with self._writing:
+        """Save the index and close the catalog; acknowledged writes are on disk already."""
+        with self._write_lock:
             if self._closed:
                 return
             self._closed = True
             self._previewer.close()
-            self._followed.close(save=not self.read_only)
+            self._follower.close(save=not self.read_only)
             self.store.close()
             if self._lock is not None:
                 self._lock.release()
 
     def encode(self, queries: Sequence[str]) -> Floats:
-        """(n, dim) float32: queries as they are searched with."""
+        """(n, dim) float32: the vectors that these queries are searched with."""
         for query in queries:
             validate_query(query)
-        return self.trained.encode_queries(queries)
+        return self.model.encode_queries(queries)
 
     def search(
         self,
@@ -112,37 +111,42 @@ class Reader:
         tags: Sequence[str] = (),
         states: Sequence[State] = (),
     ) -> list[list[CatalogHit]]:
-        """The k best items of each query, best first; fewer where there are fewer.
+        """The k best items of each query, best first; fewer where fewer items pass the filters.
 
         Args:
-            queries: Texts, or vectors by `encode`.
-            k: How many.
-            tags: Only items that have all of them.
-            states: Only items in one of them; all when empty.
+            queries: Texts, or vectors from `encode`.
+            k: Number of items per query.
+            tags: Return only items that have all of these tags.
+            states: Return only items in one of these states; empty returns all.
         """
         if k < 1:
-            raise DataError("k must be positive", got=k, expected="1 or more")
+            raise DataError(
+                "k must be positive", got=k, expected="1 or more", fix="ask for at least one item"
+            )
         vectors = queries if isinstance(queries, np.ndarray) else self.encode(queries)
-        found: list[list[CatalogHit]] = []
+        hits: list[list[CatalogHit]] = []
         for _ in range(ATTEMPTS):
-            self._follow(base=False)
-            keys, scores = self._followed.index.search(vectors, k, self._lookups.allowed(tags, states))
-            found = self._lookups.found(keys, scores)
-            if sum(map(len, found)) == int((keys >= 0).sum()):
-                break  # else an item went between index and record: what follows it has moved up by now
-        return found
+            self._catch_up_index()
+            keys, scores = self._follower.index.search(vectors, k, self._allowed_keys(tags, states))
+            hits = _load_hits(self.store, keys, scores)
+            if sum(map(len, hits)) == int((keys >= 0).sum()):
+                break  # otherwise an item was deleted after the index had found it: search again without it
+        return hits
 
     def exact_search(self, vectors: Floats, k: int = 10) -> tuple[Keys, Floats]:
-        """Keys and scores of the k best by every vector: what an approximate index is held against."""
-        return self._followed.index.search_exactly(vectors, k)
+        """Keys and scores of the k best items by exhaustive search: the reference for an approximate index."""
+        return self._follower.index.search_exactly(vectors, k)
 
     def index_search(self, vectors: Floats, k: int = 10) -> tuple[Keys, Floats]:
-        """Keys and scores by the index alone."""
-        return self._followed.index.search(vectors, k)
+        """Keys and scores that the index returns, without a look at the store."""
+        return self._follower.index.search(vectors, k)
 
-    def get(self, name: str) -> Item:
-        """An item; an unknown one is a `NotFoundError`."""
-        return self._lookups.get(name)
+    def get(self, id: str) -> Item:
+        """The item with this id; a missing one is a `NotFoundError`."""
+        item = self._find(id)
+        if item is None:
+            raise _item_not_found(id)
+        return item
 
     def list(
         self,
@@ -152,96 +156,199 @@ class Reader:
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
-        """Items in the order they came, a part at a time; `after` is the `next` of the part before."""
-        return self._lookups.listed(tags, states, after, limit)
+        """One page of the items in the order in which they were added; pass `next` of a page as `after`."""
+        if after is not None and not (after.isascii() and after.isdigit() and len(after) < 19):
+            raise DataError(
+                "Invalid page cursor",
+                got=repr(after),
+                expected="`next` of an earlier page",
+                fix="leave `after` out to start with the first page",
+            )
+        limit = min(max(limit, 1), MOST_LISTED)
+        where, parameters = _where(tags, states, after=int(after or 0))
+        rows = self.store.fetch_all(f"{SELECT_ITEM}{where} ORDER BY key LIMIT ?", (*parameters, limit + 1))
+        following = str(rows[limit - 1][0]) if len(rows) > limit else None
+        return Page(tuple(map(_read_item, rows[:limit])), following)
 
-    def explain(self, name: str) -> ItemExplanation:
-        """Why an item is where it is."""
-        self._follow()
-        row = self._lookups.row(name)
-        life, clicks = self._followed.life, self._lookups.clicks_of(row.key)
-        subject = row.subject(stacked([click[3] for click in clicks], len(row.embedding)))
-        told = tuple(
-            Click(number, row.id, query, at, life.state(row.trained, place))
-            for place, (number, query, at, _) in enumerate(clicks, 1)
+    def explain(self, id: str) -> ItemExplanation:
+        """What an item's vector is computed from, and its clicks."""
+        self._catch_up()
+        row = self._row(id)
+        lifecycle = self._follower.lifecycle
+        stored = self.store.fetch_all(
+            "SELECT number, query, at, embedding FROM clicks WHERE key = ? ORDER BY number", (row.key,)
         )
-        explanation, vector = life.explain(subject, [click[1] for click in clicks])
-        apart = np.linalg.norm(vector - row.vector)
+        clicks = tuple(
+            Click(number, row.id, query, at, lifecycle.state(row.trained, count))
+            for count, (number, query, at, _) in enumerate(stored, 1)
+        )
+        queries = decode_vectors((click[3] for click in stored), self.store.dim)
+        explanation, vector = lifecycle.explain(row, queries, [click.query for click in clicks])
+        difference = np.linalg.norm(vector - row.vector)
         return ItemExplanation(
             row.item(),
             explanation,
-            told[::-1][:SHOWN_CLICKS],
+            clicks[::-1][:SHOWN_CLICKS],
             self.settings.observe_after,
-            bool(apart <= ROUNDING * np.linalg.norm(row.vector)),
+            bool(difference <= ROUNDING * np.linalg.norm(row.vector)),
         )
 
     def preview(self, text: str, *, without: Sequence[str] = (), revealed: Sequence[str] = ()) -> Preview:
-        """What would become of a new item, which nothing is written of.
+        """What the catalog would do with a new item; nothing is written.
 
         Args:
-            text: Its text.
-            without: Ids of neighbours to leave out; what is no neighbour is left out anyway.
-            revealed: Its first clicks.
+            text: The item's text.
+            without: Ids of neighbours to switch off; ids that are not neighbours are ignored.
+            revealed: Queries of its first clicks.
         """
-        self._follow()
+        self._catch_up()
         return self._previewer.preview(
             validate_text(text), frozenset(without), [validate_query(query) for query in revealed]
         )
 
     def warm(self) -> None:
-        """Make what the first preview would have to wait for."""
-        self._previewer.pool()
+        """Compute what the first preview would have to wait for."""
+        self._previewer.known_queries()
 
     def represent(self, texts: Sequence[str]) -> Floats:
-        """(n, dim) float32: the meta-classifiers of new items, which nothing is written of."""
-        self._follow()
+        """(n, dim) float32: the meta-classifiers of new items; nothing is written."""
+        self._catch_up()
         texts = [validate_text(text) for text in texts]
-        embeddings = self.trained.encoder.encode_items(texts)
-        return self._followed.life.pipeline.vectors(embeddings, texts=texts)
+        embeddings = self.model.encoder.encode_items(texts)
+        return self._follower.lifecycle.pipeline.vectors(embeddings, texts=texts)
 
     def about(self) -> CatalogSummary:
         """The catalog in figures."""
-        self._follow()
-        counted = self._lookups.counted()
-        index = self._followed.index
+        self._catch_up()
+        follower = self._follower
         return CatalogSummary(
-            self.store.facts["model"],
-            repr(self.trained.encoder),
-            self.trained.encoder.dim,
-            index.kind,
-            self._followed.reason,
-            counted,
-            self._lookups.click_count(),
-            self._followed.life.base,
+            self.store.metadata["model"],
+            repr(self.model.encoder),
+            self.model.encoder.dim,
+            follower.index.kind,
+            follower.reason,
+            count_items(self.store),
+            count_clicks(self.store),
+            follower.lifecycle.observed_count,
             self.settings.observe_after,
-            self._followed.sequence,
+            follower.sequence,
             self.read_only,
         )
 
     def snapshot(self, folder: str | Path) -> None:
-        """Write a copy of the last committed state, with checksums, while writes go on."""
-        from metaxc.catalog.snapshots import write_snapshot
-
+        """Write a copy of the last committed state, with checksums, while writes continue."""
         write_snapshot(self.store, Path(folder))
 
     def export(self, folder: str | Path, format: Format) -> int:
-        """Write ids and vectors for another vector database; returns how many."""
-        from metaxc.catalog.export import export
-
-        return export(self.store, Path(folder), format)
+        """Write ids and vectors for another vector database; returns the number of items."""
+        return export_vectors(self.store, Path(folder), format)
 
     @property
     def sequence(self) -> int:
-        """The number of the last commit that a search sees."""
-        self._follow(base=False)
-        return self._followed.sequence
+        """The sequence number of the last commit that a search sees."""
+        self._catch_up_index()
+        return self._follower.sequence
 
-    def _follow(self, base: bool = True) -> None:
+    def _catch_up(self) -> None:
+        """Apply what was committed since the last call to the index and to the observed items."""
+        self._check_open()
+        self._follower.catch_up()
+
+    def _catch_up_index(self) -> None:
+        """Apply what was committed to the index alone, which is all that a search needs."""
+        self._check_open()
+        self._follower.catch_up_index()
+
+    def _check_open(self) -> None:
         if self._closed:
             raise CatalogError("The catalog is closed", fix="open it again")
         if self.read_only and self.folder.current() != self.store.folder:
-            raise CatalogError("The catalog was moved to another model or restored", fix="open it again")
-        if base:
-            self._followed.follow()
-        else:
-            self._followed.follow_index()
+            raise CatalogError("The catalog was migrated or restored by another process", fix="open it again")
+
+    def _find(self, id: str) -> Item | None:
+        found = self.store.fetch_all(f"{SELECT_ITEM} WHERE id = ?", (id,))
+        return _read_item(found[0]) if found else None
+
+    def _row(self, id: str) -> ItemRow:
+        """The complete row of an item; a missing one is a `NotFoundError`."""
+        found = self.store.fetch_all(f"{ITEMS.select} WHERE id = ?", (id,))
+        if not found:
+            raise _item_not_found(id)
+        return ItemRow.from_values(found[0])
+
+    def _allowed_keys(self, tags: Sequence[str], states: Sequence[State]) -> Keys | None:
+        """Keys of the items that pass the filters; None without filters."""
+        if not tags and not states:
+            return None
+        where, parameters = _where(tags, states)
+        rows = self.store.fetch_all(f"SELECT key FROM items{where} ORDER BY key", parameters)
+        return np.array([row[0] for row in rows], dtype=np.int64)
+
+
+def count_items(store: Store) -> dict[State, int]:
+    """The number of items in each state."""
+    counts = {
+        row[0]: int(row[1]) for row in store.fetch_all("SELECT state, count(*) FROM items GROUP BY state")
+    }
+    return {state: counts.get(state, 0) for state in STATES}
+
+
+def count_clicks(store: Store) -> int:
+    """The number of recorded clicks."""
+    return int(store.fetch_all("SELECT count(*) FROM clicks")[0][0])
+
+
+def _load_hits(store: Store, keys: Keys, scores: Floats) -> list[list[CatalogHit]]:
+    """The items at (n, k) keys with their scores; items that were deleted meanwhile are left out."""
+    wanted = np.unique(keys[keys >= 0]).tolist()
+    items: dict[int, Item] = {}
+    for start in range(0, len(wanted), BLOCK):
+        block = wanted[start : start + BLOCK]
+        for row in store.fetch_all(f"{SELECT_ITEM} WHERE key IN ({placeholders(len(block))})", block):
+            items[row[0]] = _read_item(row)
+    return [
+        [
+            CatalogHit(item.id, item.text, item.tags, item.state, float(score))
+            for key, score in zip(query_keys, query_scores, strict=True)
+            if (item := items.get(int(key))) is not None
+        ]
+        for query_keys, query_scores in zip(keys, scores, strict=True)
+    ]
+
+
+def _read_item(row: Sequence[Any]) -> Item:
+    """An item from a row of `SELECT_ITEM`."""
+    _, id, text, tags, state, clicks, created, updated, trained = row
+    return Item(id, text, tuple(json.loads(tags)), state, clicks, created, updated, bool(trained))
+
+
+def _where(
+    tags: Sequence[str], states: Sequence[State], after: int | None = None
+) -> tuple[str, tuple[str | int, ...]]:
+    """A WHERE clause over `items` for the filters, and its parameters."""
+    conditions: list[str] = []
+    parameters: list[str | int] = []
+    if after is not None:
+        conditions.append("key > ?")
+        parameters.append(after)
+    for tag in tags:
+        conditions.append("key IN (SELECT key FROM tags WHERE tag = ?)")
+        parameters.append(tag)
+    if states:
+        unknown = [state for state in states if state not in STATES]
+        if unknown:
+            raise DataError(
+                "Unknown state", got=repr(unknown[0]), expected=", ".join(STATES), fix="use one of these"
+            )
+        conditions.append(f"state IN ({placeholders(len(states))})")
+        parameters += states
+    return (" WHERE " + " AND ".join(conditions) if conditions else ""), tuple(parameters)
+
+
+def _item_not_found(id: str) -> NotFoundError:
+    return NotFoundError(
+        "No item with this id",
+        got=repr(id),
+        expected="the id of an item",
+        fix="list the items to see all ids",
+    )

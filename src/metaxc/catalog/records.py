@@ -1,21 +1,42 @@
-"""What a catalog takes and gives: plain records, the same in Python and over HTTP."""
+"""The data types of a catalog: what it takes and returns, the same in Python and over HTTP, and the row it stores."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
-from metaxc.emmett.explanation import Explanation, Neighbour
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from metaxc.arrays import Floats
+from metaxc.catalog.schema import ITEMS, Value, decode_vector, encode_vector
+from metaxc.emmett import Explanation, Neighbour
 
 State = Literal["novel", "clicked", "observed"]
-"""The life of an item: text only; first clicks, which vote for its neighbours; a classifier of its own."""
+"""The life cycle of an item: only its text is known; it has its first clicks; it has a classifier of its own."""
 
 STATES: tuple[State, ...] = ("novel", "clicked", "observed")
 
 
+class CatalogSettings(BaseModel):
+    """Settings that are fixed when a catalog is created."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # From 3 clicks on, an item's own classifier ranks it as well as its neighbours and its clicks together do, and
+    # does not push other items down (`benchmarks/life.py`).
+    observe_after: int = Field(
+        3,
+        ge=1,
+        description="Number of clicks after which an item gets a classifier of its own and informs newer items.",
+    )
+
+
 @dataclass(frozen=True)
 class NewItem:
-    """An item to be added."""
+    """An item to add."""
 
     id: str
     text: str
@@ -26,8 +47,8 @@ class NewItem:
 class Item:
     """An item of the catalog.
 
-    `clicks` counts those that the catalog has taken; `trained` says that the model's training had clicks of it.
-    Times are seconds since 1970.
+    `clicks` counts the clicks that the catalog has recorded. `trained` says whether the model was trained on clicks of
+    this item. `created` and `updated` are seconds since 1970.
     """
 
     id: str
@@ -42,7 +63,7 @@ class Item:
 
 @dataclass(frozen=True)
 class AddResult:
-    """What an add did."""
+    """How many items were added, and how many existed with the same content."""
 
     added: int
     unchanged: int
@@ -50,7 +71,7 @@ class AddResult:
 
 @dataclass(frozen=True)
 class CatalogHit:
-    """One answer of a search."""
+    """One item that a search found, with its score."""
 
     id: str
     text: str
@@ -61,7 +82,7 @@ class CatalogHit:
 
 @dataclass(frozen=True)
 class Click:
-    """A click; `state` is the item's after it."""
+    """A recorded click; `at` is in seconds since 1970, `state` is the item's state after the click."""
 
     number: int
     item: str
@@ -72,15 +93,15 @@ class Click:
 
 @dataclass(frozen=True)
 class ItemExplanation:
-    """Why an item is where it is.
+    """Why an item is ranked where it is.
 
     Args:
         item: The item.
-        explanation: What its vector is made of, now.
-        clicks: The newest first, at most 50.
-        observe_after: Clicks after which an item has a classifier of its own.
-        current: Whether the vector that is searched is the one that would be made now; since it was made, other items
-            may have become observed.
+        explanation: What its vector would be computed from now.
+        clicks: Its clicks, the newest first, at most 50.
+        observe_after: Number of clicks after which an item gets a classifier of its own.
+        current: Whether the stored vector equals the one that would be computed now. It does not where other items
+            have become observed since.
     """
 
     item: Item
@@ -92,7 +113,7 @@ class ItemExplanation:
 
 @dataclass(frozen=True)
 class Page:
-    """A part of a list; `next` is the `after` of the part that follows, None at the end."""
+    """One page of a list; pass `next` as `after` to get the following page, None on the last page."""
 
     items: tuple[Item, ...]
     next: str | None
@@ -100,7 +121,11 @@ class Page:
 
 @dataclass(frozen=True)
 class ReachedQuery:
-    """A known query that finds a new item among its ten best: by the encoder alone, by the meta-classifier, or both."""
+    """A known query that ranks a new item among its ten best, by the encoder alone or by the meta-classifier.
+
+    A rank is None where the item is not among the ten best. `change` compares the two: the meta-classifier has gained,
+    lost or kept this query.
+    """
 
     query: str
     encoder_rank: int | None
@@ -110,7 +135,7 @@ class ReachedQuery:
 
 @dataclass(frozen=True)
 class Point:
-    """A place on the map."""
+    """A labelled point on the map of a preview."""
 
     kind: Literal["text", "meta", "neighbour", "query"]
     label: str
@@ -120,16 +145,17 @@ class Point:
 
 @dataclass(frozen=True)
 class Preview:
-    """What would become of a new item.
+    """What the catalog would do with a new item.
 
     Args:
-        text: Its text.
-        explanation: What its meta-classifier is made of.
-        off: Neighbours that were switched off.
-        reached: Known queries that would find it.
-        points: A map of its surroundings; from "text" to "meta" goes the arrow.
-        pool: How many known queries were looked at.
-        seconds: By stage: encode, select, generate, reach, map.
+        text: The item's text.
+        explanation: What its meta-classifier is computed from.
+        off: Neighbours that the caller switched off.
+        reached: Known queries that would find the item.
+        points: A two-dimensional map of the item, its neighbours and queries; the first two points are the item's text
+            and its meta-classifier.
+        pool: Number of known queries that were scored.
+        seconds: Seconds by stage: encode, select, generate, reach, map.
     """
 
     text: str
@@ -147,15 +173,16 @@ class CatalogSummary:
 
     Args:
         model: The model's fingerprint.
-        encoder: The encoder, in words.
-        dim: Of the vectors.
-        index: The kind of index, with the reason for it in `index_reason`.
-        items: By state.
-        clicks: Taken by the catalog.
-        base: Observed items that inform others.
-        observe_after: Clicks after which an item has a classifier of its own.
-        sequence: Changes since the beginning.
-        read_only: Whether this process may write.
+        encoder: A description of the encoder.
+        dim: Dimension of the vectors.
+        index: The kind of index.
+        index_reason: Why this kind was chosen.
+        items: Number of items by state.
+        clicks: Number of clicks that the catalog has recorded.
+        base: Number of observed items whose classifiers inform other items.
+        observe_after: Number of clicks after which an item gets a classifier of its own.
+        sequence: Sequence number of the last transaction.
+        read_only: Whether this process may only read.
     """
 
     model: str
@@ -169,3 +196,72 @@ class CatalogSummary:
     observe_after: int
     sequence: int
     read_only: bool
+
+
+@dataclass(frozen=True)
+class ItemRow:
+    """A row of the table `items`; the fields are the table's columns.
+
+    Args:
+        key: Primary key, never reused.
+        tags: The item's tags, sorted.
+        trained: Whether the model was trained on clicks of the item.
+        created: Seconds since 1970, as `updated`.
+        sequence: Sequence number of the transaction that wrote the row.
+        since: Sequence number from which on the item informs others; None where it does not.
+        embedding: (dim,) float32 embedding of the text.
+        vector: (dim,) float32 vector that is searched.
+        classifier: (dim,) float32 classifier that the catalog has fitted; None where it has not.
+    """
+
+    key: int
+    id: str
+    text: str
+    tags: tuple[str, ...]
+    state: State
+    clicks: int
+    trained: bool
+    created: float
+    updated: float
+    sequence: int
+    since: int | None
+    embedding: Floats
+    vector: Floats
+    classifier: Floats | None
+
+    @staticmethod
+    def novel(id: str, text: str, tags: tuple[str, ...], embedding: Floats, now: float) -> ItemRow:
+        """A novel item that has no key, sequence number and vector yet."""
+        return ItemRow(
+            0, id, text, tags, "novel", 0, False, now, now, 0, None, embedding, np.zeros_like(embedding), None
+        )
+
+    def values(self) -> tuple[Value, ...]:
+        """The row as SQLite stores it, in the order of the columns."""
+        stored = {
+            **vars(self),
+            "tags": json.dumps(list(self.tags), ensure_ascii=False),
+            "trained": int(self.trained),
+            "created": float(self.created),
+            "updated": float(self.updated),
+            "embedding": encode_vector(self.embedding),
+            "vector": encode_vector(self.vector),
+            "classifier": None if self.classifier is None else encode_vector(self.classifier),
+        }
+        return tuple(stored[column] for column in ITEMS.columns)
+
+    @staticmethod
+    def from_values(values: Sequence[Any]) -> ItemRow:
+        """The row from the columns that `ITEMS.select` reads."""
+        *plain, embedding, vector, classifier = values
+        stored = dict(zip(ITEMS.columns[: len(plain)], plain, strict=True))
+        return ItemRow(
+            **{**stored, "tags": tuple(json.loads(stored["tags"])), "trained": bool(stored["trained"])},
+            embedding=decode_vector(embedding),
+            vector=decode_vector(vector),
+            classifier=None if classifier is None else decode_vector(classifier),
+        )
+
+    def item(self) -> Item:
+        """The item as users see it."""
+        return Item(**{field.name: getattr(self, field.name) for field in fields(Item)})

@@ -1,17 +1,35 @@
-"""The tables of a catalog, and how a row proves that it is whole.
+"""The tables of a catalog's SQLite file, and the checksums that reveal damage in it and beside it.
 
-SQLite notices a page that cannot be read, not one whose bytes were changed. So every row carries a digest of its
-content, and `facts` holds the sum of all digests of a table: a changed row does not fit its digest, a lost or revived
-row does not fit the sum. Both are written in the transaction that writes the row.
+SQLite notices a page that it cannot parse, not one whose bytes have changed. So every row carries a checksum of its
+content, and the metadata holds the sum of each table's row checksums: a changed row does not match its own checksum,
+a lost or resurrected row does not match the sum. Both are written in the transaction that writes the row.
+
+Two files stand beside the database. `closed.json` holds the checksum of a database file that was closed in order.
+`mark` holds the sequence number of the last acknowledged transaction: a write-ahead log that has lost its tail is
+then known to be behind.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import sqlite3
 import struct
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from metaxc.arrays import Floats
+from metaxc.artifacts import file_digest, write_atomically
+from metaxc.catalog.catalog_errors import damaged_error
 
 FORMAT = 1
+DATABASE = "catalog.sqlite"
+CLOSED = "closed.json"
+ACKNOWLEDGED = "mark"
 
 Value = int | float | str | bytes | None
 
@@ -37,55 +55,65 @@ SCHEMA = (
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose rows carry digests.
+    """A table whose rows carry checksums.
 
     Args:
-        name: Its name.
-        columns: All but the digest; the first is the primary key.
+        name: The table's name.
+        column_list: All columns but the checksum, which is called `digest`; the first is the primary key.
     """
 
     name: str
-    columns: tuple[str, ...]
+    column_list: str
 
     @property
-    def insert(self) -> str:
-        """The statement that writes a whole row."""
-        names = ", ".join((*self.columns, "digest"))
-        return f"INSERT INTO {self.name} ({names}) VALUES ({', '.join('?' * (len(self.columns) + 1))})"
+    def columns(self) -> list[str]:
+        """The columns' names."""
+        return self.column_list.split(", ")
 
     @property
     def select(self) -> str:
-        """The statement that reads every row, the digest last."""
-        return f"SELECT {', '.join(self.columns)}, digest FROM {self.name}"
+        """The statement that reads every row, without checksums."""
+        return f"SELECT {self.column_list} FROM {self.name}"
+
+    @property
+    def insert(self) -> str:
+        """The statement that inserts a row with its checksum."""
+        values = placeholders(len(self.columns) + 1)
+        return f"INSERT INTO {self.name} ({self.column_list}, digest) VALUES ({values})"
 
 
 ITEMS = Table(
     "items",
-    (
-        "key",
-        "id",
-        "text",
-        "tags",
-        "state",
-        "clicks",
-        "trained",
-        "created",
-        "updated",
-        "sequence",
-        "since",
-        "embedding",
-        "vector",
-        "classifier",
-    ),
+    "key, id, text, tags, state, clicks, trained, created, updated, sequence, since, embedding, vector, classifier",
 )
-CLICKS = Table("clicks", ("number", "key", "query", "at", "embedding"))
-DELETED = Table("deleted", ("key", "sequence"))
-QUERIES = Table("queries", ("number", "text", "embedding"))
+CLICKS = Table("clicks", "number, key, query, at, embedding")
+DELETED = Table("deleted", "key, sequence")
+QUERIES = Table("queries", "number, text, embedding")
 TABLES = (ITEMS, CLICKS, DELETED, QUERIES)
 
 
-def digest_of_row(table: str, values: tuple[Value, ...]) -> bytes:
-    """16 bytes over a row's content; values of another type give another digest."""
+def placeholders(count: int) -> str:
+    """`?, ?, ?` for as many parameters of a statement."""
+    return ", ".join("?" * count)
+
+
+def encode_vector(vector: Floats) -> bytes:
+    """A vector as little-endian float32 bytes."""
+    return np.ascontiguousarray(vector, dtype="<f4").tobytes()
+
+
+def decode_vector(content: bytes) -> Floats:
+    """(dim,) float32 from the bytes of one vector."""
+    return np.frombuffer(content, dtype="<f4").astype(np.float32, copy=False)
+
+
+def decode_vectors(contents: Iterable[bytes], dim: int) -> Floats:
+    """(n, dim) float32 from the bytes of n vectors."""
+    return np.frombuffer(b"".join(contents), dtype="<f4").reshape(-1, dim).astype(np.float32)
+
+
+def row_checksum(table: str, values: tuple[Value, ...]) -> bytes:
+    """16 bytes over a row's content; an equal value of another type gives another checksum."""
     hashed = hashlib.blake2b(table.encode(), digest_size=16)
     for value in values:
         if value is None:
@@ -103,25 +131,122 @@ def digest_of_row(table: str, values: tuple[Value, ...]) -> bytes:
     return hashed.digest()
 
 
-def seal_of(facts: dict[str, str]) -> str:
-    """A digest over all facts but the seal itself."""
-    pairs = sorted((name, value) for name, value in facts.items() if name != "seal")
-    return digest_of_row("facts", tuple(text for pair in pairs for text in pair)).hex()
+class TableChecksum:
+    """The sum of the checksums of a table's rows, which does not depend on their order.
 
-
-class Sum:
-    """The sum of the digests of a set of rows: whatever the order they came in."""
+    Args:
+        text: The hexadecimal form that `str` gives.
+    """
 
     def __init__(self, text: str = "0"):
         self.value = int(text, 16)
 
-    def add(self, digest: bytes) -> None:
-        """A row is there."""
-        self.value = (self.value + int.from_bytes(digest, "big")) % (1 << 128)
+    def add(self, checksum: bytes) -> None:
+        """Count a row in."""
+        self.value = (self.value + int.from_bytes(checksum, "big")) % (1 << 128)
 
-    def drop(self, digest: bytes) -> None:
-        """A row is gone."""
-        self.value = (self.value - int.from_bytes(digest, "big")) % (1 << 128)
+    def remove(self, checksum: bytes) -> None:
+        """Count a row out."""
+        self.value = (self.value - int.from_bytes(checksum, "big")) % (1 << 128)
 
     def __str__(self) -> str:
         return f"{self.value:x}"
+
+
+def read_metadata(connection: sqlite3.Connection) -> dict[str, str]:
+    """The catalog's metadata, verified against its checksum."""
+    metadata = dict(connection.execute("SELECT name, value FROM facts").fetchall())
+    if metadata.get("seal") != _metadata_checksum(metadata):
+        raise damaged_error("the metadata was changed")
+    return metadata
+
+
+def write_metadata(connection: sqlite3.Connection, metadata: dict[str, str]) -> None:
+    """Write the catalog's metadata with its checksum."""
+    complete = {**metadata, "seal": _metadata_checksum(metadata)}
+    connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", list(complete.items()))
+
+
+def _metadata_checksum(metadata: dict[str, str]) -> str:
+    pairs = sorted((name, value) for name, value in metadata.items() if name != "seal")
+    return row_checksum("facts", tuple(text for pair in pairs for text in pair)).hex()
+
+
+def verify_rows(connection: sqlite3.Connection, metadata: dict[str, str]) -> None:
+    """Run SQLite's integrity check, then compare every row and every table with its checksum."""
+    answer = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if answer != "ok":
+        raise damaged_error(str(answer))
+    for table in TABLES:
+        total = TableChecksum()
+        for row in connection.execute(f"SELECT {table.column_list}, digest FROM {table.name}"):
+            if row_checksum(table.name, row[:-1]) != row[-1]:
+                raise damaged_error(f"row {row[0]} of the table {table.name} was changed")
+            total.add(row[-1])
+        if str(total) != metadata[f"sum of {table.name}"]:
+            raise damaged_error(f"rows of the table {table.name} are missing or were added")
+    expected = sorted(
+        (tag, key)
+        for key, tags in connection.execute("SELECT key, tags FROM items")
+        for tag in set(json.loads(tags))
+    )
+    if expected != sorted(connection.execute("SELECT tag, key FROM tags").fetchall()):
+        raise damaged_error("the table tags does not match the tags of the items")
+
+
+def write_closed_checksum(folder: Path) -> None:
+    """Write the checksum of a database file that no process has open."""
+    write_atomically(folder / CLOSED, _file_checksum(folder / DATABASE))
+
+
+def verify_closed_checksum(folder: Path) -> bool:
+    """Compare the database file with the checksum of its last orderly close.
+
+    Returns:
+        True where it matches, False where the database was not closed in order, so that its rows must be verified.
+        A file that differs is an error.
+    """
+    closed, file, log = folder / CLOSED, folder / DATABASE, folder / f"{DATABASE}-wal"
+    try:
+        known = closed.read_bytes()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise damaged_error(f"{CLOSED}: {error}") from error
+    if log.exists() and log.stat().st_size:
+        reason = "a closed database has a write-ahead log"
+    elif known != _file_checksum(file):
+        reason = f"{DATABASE} does not match its checksum in {CLOSED}"
+    else:
+        return True
+    if closed.exists():
+        raise damaged_error(reason)
+    return False  # a writer has opened it meanwhile
+
+
+def _file_checksum(file: Path) -> bytes:
+    facts = {"bytes": file.stat().st_size, "sha256": file_digest(file)}
+    return (json.dumps(facts) + "\n").encode()
+
+
+_LAYOUT = struct.Struct("<8s32sQ")
+_MAGIC = b"metaxc\x00\x01"
+
+
+def encode_acknowledged(uuid: str, sequence: int) -> bytes:
+    """The content of the file that holds the last acknowledged sequence number."""
+    packed = _LAYOUT.pack(_MAGIC, uuid.encode(), sequence)
+    return packed + struct.pack("<I", zlib.crc32(packed))
+
+
+def read_acknowledged(folder: Path) -> tuple[str, int]:
+    """The catalog's uuid and its last acknowledged sequence number."""
+    try:
+        content = (folder / ACKNOWLEDGED).read_bytes()
+    except OSError as error:
+        raise damaged_error(f"the file {ACKNOWLEDGED} cannot be read") from error
+    if len(content) == _LAYOUT.size + 4:
+        magic, uuid, sequence = _LAYOUT.unpack(content[: _LAYOUT.size])
+        if magic == _MAGIC and content == encode_acknowledged(uuid.decode("ascii", "replace"), sequence):
+            return uuid.decode("ascii"), sequence
+    raise damaged_error(f"the file {ACKNOWLEDGED} was changed")

@@ -1,12 +1,12 @@
-"""The record of a catalog: one SQLite file that survives `kill -9` and tells when it was damaged.
+"""The durable store of a catalog: one SQLite file that survives `kill -9` and notices when it was damaged.
 
-Written ahead (WAL) with `synchronous=FULL`: when `Store.writing` returns, what was written is on the disk. After each
-commit its number goes into a small file beside, `mark`. A log that lost its end (SQLite drops a damaged tail without a
-word) is then behind the mark, and the catalog is refused in place of answering without writes it had acknowledged.
-The mark is not synced: it outlives a killed process, and after a power cut it can only be behind.
+The database uses a write-ahead log with `synchronous=FULL`: when `Store.transaction` ends, what it wrote is on disk.
+After each commit its sequence number goes into a small file beside the database. SQLite silently drops the damaged
+tail of a log; the database is then behind that number, and the catalog refuses to open instead of answering without
+writes that it had acknowledged. The number is not synced: it outlives a killed process, and after a power cut it can
+only be too low.
 
-A store that is closed leaves `closed.json` with the checksum of its file: the next opening compares it, and need not
-look at every row.
+A store that is closed in order leaves a checksum of its file, so that the next opening need not verify every row.
 """
 
 from __future__ import annotations
@@ -17,56 +17,71 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from metaxc.artifacts import sync, write_atomically
-from metaxc.catalog.catalog_errors import RESTORE, CatalogError, StorageError, damaged
-from metaxc.catalog.integrity import (
+from metaxc.catalog.catalog_errors import RECOVERY, CatalogError, StorageError, damaged_error
+from metaxc.catalog.schema import (
+    ACKNOWLEDGED,
     CLOSED,
-    FILE,
-    MARK,
-    check_rows,
-    fits_checksum,
-    packed_mark,
-    read_facts,
-    read_mark,
-    write_checksum,
-    write_facts,
+    DATABASE,
+    FORMAT,
+    SCHEMA,
+    TABLES,
+    Table,
+    TableChecksum,
+    Value,
+    encode_acknowledged,
+    read_acknowledged,
+    read_metadata,
+    row_checksum,
+    verify_closed_checksum,
+    verify_rows,
+    write_closed_checksum,
+    write_metadata,
 )
-from metaxc.catalog.schema import FORMAT, SCHEMA, TABLES, Sum, Table, Value, digest_of_row
 
 Row = tuple[Any, ...]
+DISK_ERRORS = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")
 
 
-class Writing:
-    """One transaction: rows in and out, with their digests.
+class Transaction:
+    """Writes and deletes rows with their checksums; `Store.transaction` makes it.
 
     Args:
-        connection: In a transaction.
-        facts: Of the catalog; may be changed.
+        connection: A connection inside a transaction.
+        metadata: The catalog's metadata; entries that are changed here are written at the commit.
     """
 
-    def __init__(self, connection: sqlite3.Connection, facts: dict[str, str]):
-        self.connection, self.facts = connection, facts
-        self.sequence = int(facts["sequence"]) + 1
-        self.sums = {table.name: Sum(facts[f"sum of {table.name}"]) for table in TABLES}
+    def __init__(self, connection: sqlite3.Connection, metadata: dict[str, str]):
+        self.connection, self.metadata = connection, metadata
+        self.sequence = int(metadata["sequence"]) + 1
+        self._checksums = {table.name: TableChecksum(metadata[f"sum of {table.name}"]) for table in TABLES}
 
-    def seal(self) -> None:
-        """Write the facts."""
-        self.facts["sequence"] = str(self.sequence)
-        self.facts |= {f"sum of {name}": str(total) for name, total in self.sums.items()}
-        write_facts(self.connection, self.facts)
+    def write_metadata(self) -> None:
+        """Write the metadata with this transaction's sequence number and the tables' checksums."""
+        self.metadata["sequence"] = str(self.sequence)
+        self.metadata |= {f"sum of {name}": str(total) for name, total in self._checksums.items()}
+        write_metadata(self.connection, self.metadata)
 
     def put(self, table: Table, values: tuple[Value, ...]) -> None:
-        """Write a row; one of the same key is replaced."""
-        self.drop(table, values[0])
-        digest = digest_of_row(table.name, values)
-        self.connection.execute(table.insert, (*values, digest))
-        self.sums[table.name].add(digest)
+        """Insert a row, or replace the one with its primary key."""
+        self.delete(table, values[0])
+        checksum = row_checksum(table.name, values)
+        self.connection.execute(table.insert, (*values, checksum))
+        self._checksums[table.name].add(checksum)
+
+    def delete(self, table: Table, key: Value) -> None:
+        """Delete the row with this primary key, if there is one."""
+        name, column = table.name, table.columns[0]
+        found = self.connection.execute(f"SELECT digest FROM {name} WHERE {column} = ?", (key,)).fetchone()
+        if found:
+            self._checksums[name].remove(found[0])
+            self.connection.execute(f"DELETE FROM {name} WHERE {column} = ?", (key,))
 
     def new_key(self, table: Table) -> int:
-        """A key that no row ever had."""
+        """A primary key that no row of the table has ever had."""
         key = table.columns[0]
         ever = "SELECT seq FROM sqlite_sequence WHERE name = ?"
         found = self.connection.execute(
@@ -75,110 +90,125 @@ class Writing:
         ).fetchone()
         return int(found[0]) + 1
 
-    def drop(self, table: Table, key: Value) -> None:
-        """Remove a row, if it is there."""
-        name, column = table.name, table.columns[0]
-        found = self.connection.execute(f"SELECT digest FROM {name} WHERE {column} = ?", (key,)).fetchone()
-        if found:
-            self.sums[name].drop(found[0])
-            self.connection.execute(f"DELETE FROM {name} WHERE {column} = ?", (key,))
-
-    def tag(self, key: int, before: Sequence[str], after: Sequence[str]) -> None:
-        """Let an item be found by the tags that it has now."""
+    def replace_tags(self, key: int, before: Sequence[str], after: Sequence[str]) -> None:
+        """Update the tags by which an item is filtered."""
         for tag in set(before) - set(after):
             self.connection.execute("DELETE FROM tags WHERE tag = ? AND key = ?", (tag, key))
         for tag in set(after) - set(before):
             self.connection.execute("INSERT INTO tags VALUES (?, ?)", (tag, key))
 
-    def run(self, statement: str, values: tuple[Value, ...] = ()) -> sqlite3.Cursor:
-        """A statement on what carries no digest."""
-        return self.connection.execute(statement, values)
-
 
 class Store:
-    """An open record.
+    """An open database of a catalog.
 
     Args:
-        folder: Of the record.
-        read_only: Whether nothing may be written.
+        folder: Holds the database file and the files beside it.
+        read_only: Whether writing is refused.
     """
 
     def __init__(self, folder: Path, read_only: bool = False):
         self.folder, self.read_only = folder, read_only
-        self._lock = threading.RLock()
-        self._reading = threading.RLock()
-        file = folder / FILE
+        self._write_lock = threading.RLock()
+        self._read_lock = threading.RLock()
+        file = folder / DATABASE
         if not file.is_file():
-            raise CatalogError("The catalog has no record", got=file.name, fix=RESTORE)
-        trusted = fits_checksum(folder)
-        with _told():
+            raise CatalogError("The catalog's database is missing", got=file.name, fix=RECOVERY)
+        unchanged = verify_closed_checksum(folder)
+        with _translated_errors():
             self._writer = None if read_only else _connect(file)
             self._reader = _connect(file, query_only=True)
         try:
-            with self.snapshot() as connection:
-                self.check(connection, trusted)
-                self.facts = read_facts(connection)
+            with self.read_snapshot() as connection:
+                self.metadata = self._verify(connection, rows=not unchanged)
         except BaseException:
             self._disconnect()
             raise
-        self._mark: int | None = None
+        self._acknowledged: int | None = None  # file descriptor
         if not read_only:
             (folder / CLOSED).unlink(missing_ok=True)
             sync(folder)
-            self._mark = os.open(folder / MARK, os.O_RDWR)
-            self._set_mark(self.sequence)
+            self._acknowledged = os.open(folder / ACKNOWLEDGED, os.O_RDWR)
+            self._acknowledge(self.sequence)
 
     @staticmethod
-    def create(folder: Path, facts: dict[str, str]) -> Store:
-        """An empty record with these facts."""
+    def create(folder: Path, metadata: dict[str, str]) -> Store:
+        """Create an empty database with this metadata, and open it."""
         folder.mkdir(parents=True)
-        with _told():
-            connection = _connect(folder / FILE)
+        empty = {f"sum of {table.name}": "0" for table in TABLES}
+        metadata = {"format": str(FORMAT), "uuid": uuid4().hex, "sequence": "0", **empty, **metadata}
+        with _translated_errors():
+            connection = _connect(folder / DATABASE)
             connection.execute("BEGIN IMMEDIATE")
             for statement in SCHEMA:
                 connection.execute(statement)
-            start = {f"sum of {table.name}": "0" for table in TABLES}
-            known = {"format": str(FORMAT), "uuid": uuid4().hex, "sequence": "0", **start, **facts}
-            write_facts(connection, known)
+            write_metadata(connection, metadata)
             connection.execute("COMMIT")
             connection.close()
-        write_atomically(folder / MARK, packed_mark(known["uuid"], 0))
+        write_atomically(folder / ACKNOWLEDGED, encode_acknowledged(metadata["uuid"], 0))
         return Store(folder)
 
     @staticmethod
-    def accept(folder: Path) -> Store:
-        """Open a record whose rows are whole though the mark or the checksum beside it does not fit: what is missing
-        is given up."""
-        with _told():
-            connection = _connect(folder / FILE)
+    def recover(folder: Path) -> Store:
+        """Open a database whose rows are intact though a file beside it is missing or does not match.
+
+        Acknowledged writes that the database has lost are given up.
+        """
+        with _translated_errors():
+            connection = _connect(folder / DATABASE)
             try:
-                facts = read_facts(connection)
-                check_rows(connection, facts)
+                metadata = read_metadata(connection)
+                verify_rows(connection, metadata)
             finally:
                 connection.close()
-        write_atomically(folder / MARK, packed_mark(facts["uuid"], int(facts["sequence"])))
+        acknowledged = encode_acknowledged(metadata["uuid"], int(metadata["sequence"]))
+        write_atomically(folder / ACKNOWLEDGED, acknowledged)
         (folder / CLOSED).unlink(missing_ok=True)
         return Store(folder)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
     @property
     def uuid(self) -> str:
-        """Names the catalog."""
-        return self.facts["uuid"]
+        """Identifies the catalog."""
+        return self.metadata["uuid"]
+
+    @property
+    def dim(self) -> int:
+        """The dimension of all vectors."""
+        return int(self.metadata["dim"])
 
     @property
     def sequence(self) -> int:
-        """The number of the last commit."""
-        return int(self.rows("SELECT value FROM facts WHERE name = 'sequence'")[0][0])
+        """The sequence number of the last commit."""
+        with self._read_lock, _translated_errors():
+            return read_sequence(self._reader)
 
-    def rows(self, statement: str, values: tuple[Value, ...] = ()) -> list[Row]:
-        """All rows of a query, from the last committed state."""
-        with self._reading, _told():
-            return self._reader.execute(statement, values).fetchall()
+    def fetch_all(self, statement: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """All rows of a SELECT on the last committed state."""
+        with self._read_lock, _translated_errors():
+            return self._reader.execute(statement, parameters).fetchall()
 
     @contextmanager
-    def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees one state, whatever is committed meanwhile."""
-        with self._reading, _told():
+    def read_snapshot(self, own_connection: bool = False) -> Iterator[sqlite3.Connection]:
+        """A connection that sees one committed state, whatever is committed meanwhile.
+
+        Args:
+            own_connection: Opens another connection, so that other readers do not wait for a long read.
+        """
+        if own_connection:
+            with _translated_errors():
+                connection = _connect(self.folder / DATABASE, query_only=True)
+                try:
+                    connection.execute("BEGIN")
+                    yield connection
+                finally:
+                    connection.close()
+            return
+        with self._read_lock, _translated_errors():
             self._reader.execute("BEGIN")
             try:
                 yield self._reader
@@ -187,67 +217,58 @@ class Store:
                     self._reader.execute("COMMIT")
 
     @contextmanager
-    def apart(self) -> Iterator[sqlite3.Connection]:
-        """The same on a connection of its own, for what reads much: nobody waits for it."""
-        with _told():
-            connection = _connect(self.folder / FILE, query_only=True)
-            try:
-                connection.execute("BEGIN")
-                yield connection
-            finally:
-                connection.close()
-
-    @contextmanager
-    def writing(self) -> Iterator[Writing]:
-        """A transaction: all of it or nothing; on the disk when the block has ended."""
-        if self._writer is None or self._mark is None:
+    def transaction(self) -> Iterator[Transaction]:
+        """A transaction, committed and on disk when the block ends; an exception rolls it back."""
+        if self._writer is None or self._acknowledged is None:
             raise CatalogError("The catalog is open for reading only", fix="open it without read_only")
-        with self._lock, _told():
+        with self._write_lock, _translated_errors():
             connection = self._writer
             connection.execute("BEGIN IMMEDIATE")
             try:
-                change = Writing(connection, read_facts(connection))
-                yield change
-                change.seal()
+                transaction = Transaction(connection, read_metadata(connection))
+                yield transaction
+                transaction.write_metadata()
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     with suppress(sqlite3.Error):
                         connection.execute("ROLLBACK")
                 raise
-            self._set_mark(change.sequence)
+            self._acknowledge(transaction.sequence)
 
-    def check(self, connection: sqlite3.Connection, trusted: bool) -> None:
-        """Raise where the record is not what was written.
+    def verify(self) -> None:
+        """Verify every row; damage is a `CatalogError`."""
+        with self.read_snapshot() as connection:
+            self._verify(connection, rows=True)
 
-        Args:
-            connection: In a transaction.
-            trusted: Whether the file's checksum fits, so that its rows need not be read.
-        """
-        known = {row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-        known.discard("CREATE TABLE sqlite_sequence(name,seq)")
-        if known != set(SCHEMA):
-            raise damaged("its tables are not those of a catalog")
-        facts = read_facts(connection)
-        if int(facts.get("format", "0")) > FORMAT:
+    def _verify(self, connection: sqlite3.Connection, rows: bool) -> dict[str, str]:
+        """Verify schema, metadata and sequence number, and every row where asked; returns the metadata."""
+        found = {row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+        found.discard("CREATE TABLE sqlite_sequence(name,seq)")
+        if found != set(SCHEMA):
+            raise damaged_error("its tables are not those of a catalog")
+        metadata = read_metadata(connection)
+        if int(metadata.get("format", "0")) > FORMAT:
             raise CatalogError(
-                "The catalog was written by a newer metaxc",
-                got=f"format {facts['format']}",
+                "The catalog was written by a newer version of metaxc",
+                got=f"format {metadata['format']}",
+                expected=f"format {FORMAT} or older",
                 fix="upgrade metaxc",
             )
-        mark = read_mark(self.folder)
-        if mark[0] != facts["uuid"] or mark[1] > int(facts["sequence"]):
-            raise damaged(
-                f"{mark[1]:,} writes of {mark[0][:8]} were acknowledged, the record has {facts['sequence']} "
-                f"of {facts['uuid'][:8]}"
+        uuid, acknowledged = read_acknowledged(self.folder)
+        if uuid != metadata["uuid"] or acknowledged > int(metadata["sequence"]):
+            raise damaged_error(
+                f"catalog {uuid[:8]} has acknowledged {acknowledged:,} transactions, "
+                f"the database of {metadata['uuid'][:8]} holds {metadata['sequence']}"
             )
-        if not trusted:
-            check_rows(connection, facts)
+        if rows:
+            verify_rows(connection, metadata)
+        return metadata
 
     def backup(self, file: Path) -> None:
-        """Copy the last committed state into a new file, while writes go on."""
-        with _told():
-            source, target = _connect(self.folder / FILE, query_only=True), sqlite3.connect(file)
+        """Copy the last committed state into a new file, while writes continue."""
+        with _translated_errors():
+            source, target = _connect(self.folder / DATABASE, query_only=True), sqlite3.connect(file)
             try:
                 source.backup(target)
                 target.execute("PRAGMA journal_mode = DELETE")
@@ -256,19 +277,19 @@ class Store:
                 target.close()
 
     def close(self) -> None:
-        """Leave the record so that the next opening is quick."""
-        last = self._disconnect()
-        if self._mark is not None:
-            os.close(self._mark)
-            self._mark = None
-        wal = self.folder / f"{FILE}-wal"
-        if last and not (wal.exists() and wal.stat().st_size):
-            with suppress(OSError):  # on a full disk the next opening reads all rows
-                write_checksum(self.folder)
+        """Close the database, and leave its checksum so that the next opening is quick."""
+        was_writer = self._disconnect()
+        if self._acknowledged is not None:
+            os.close(self._acknowledged)
+            self._acknowledged = None
+        log = self.folder / f"{DATABASE}-wal"
+        if was_writer and not (log.exists() and log.stat().st_size):
+            with suppress(OSError):  # on a full disk, the next opening verifies all rows
+                write_closed_checksum(self.folder)
 
     def _disconnect(self) -> bool:
-        """Whether a writer was closed."""
-        with self._lock, self._reading, suppress(sqlite3.Error):
+        """Close the connections; returns whether there was one for writing."""
+        with self._write_lock, self._read_lock, suppress(sqlite3.Error):
             self._reader.close()
             if self._writer is not None:
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -277,10 +298,15 @@ class Store:
                 return True
         return False
 
-    def _set_mark(self, sequence: int) -> None:
-        if self._mark is not None:
-            with suppress(OSError):  # the mark is a witness, not the record
-                os.pwrite(self._mark, packed_mark(self.uuid, sequence), 0)
+    def _acknowledge(self, sequence: int) -> None:
+        if self._acknowledged is not None:
+            with suppress(OSError):  # the commit itself is on disk already
+                os.pwrite(self._acknowledged, encode_acknowledged(self.uuid, sequence), 0)
+
+
+def read_sequence(connection: sqlite3.Connection) -> int:
+    """The sequence number of the last commit that a connection sees."""
+    return int(connection.execute("SELECT value FROM facts WHERE name = 'sequence'").fetchone()[0])
 
 
 def _connect(file: Path, query_only: bool = False) -> sqlite3.Connection:
@@ -300,21 +326,21 @@ def _connect(file: Path, query_only: bool = False) -> sqlite3.Connection:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """SQLite's errors in our words."""
+def _translated_errors() -> Iterator[None]:
+    """Raise SQLite's errors as errors of the catalog."""
     try:
         yield
     except sqlite3.OperationalError as error:
         name = getattr(error, "sqlite_errorname", "") or ""
-        if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")):
+        if name.startswith(DISK_ERRORS):
             raise StorageError(
-                "The disk did not take it",
+                "Disk full or I/O error",
                 got=str(error),
-                expected="room to write",
+                expected="a writable disk with free space",
                 fix="free some space, then try again",
             ) from error
         if name.startswith("SQLITE_BUSY"):
-            raise StorageError("The record is busy", got=str(error), fix="try again") from error
-        raise damaged(str(error)) from error
+            raise StorageError("The database is busy", got=str(error), fix="try again") from error
+        raise damaged_error(str(error)) from error
     except sqlite3.DatabaseError as error:
-        raise damaged(str(error)) from error
+        raise damaged_error(str(error)) from error

@@ -20,7 +20,7 @@ def ridge(queries: Floats, clicks: csr_array, penalty: float = 1.0) -> Classifie
     Args:
         queries: (queries, dim) float32, may be memory-mapped.
         clicks: (queries, observed).
-        penalty: λ; 1 is as good as any between 0.3 and 10 on unit embeddings.
+        penalty: λ; on unit embeddings 1 is as good as any value between 0.3 and 10.
     """
     check_training(queries, clicks)
     dim = queries.shape[1]

@@ -1,14 +1,12 @@
-"""`metaxc catalog`: live items on the command line. The service (`metaxc serve`) does the same over HTTP."""
+"""`metaxc catalog`: live items on the command line. `metaxc serve` offers the same over HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option, Typer
 
 from metaxc.cli.shared import (
     Base,
@@ -23,53 +21,63 @@ from metaxc.cli.shared import (
     read_lines,
     set_threads,
 )
-from metaxc.errors import ConfigError, DataError
+from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
-    from metaxc.catalog import Catalog, NewItem
+    from metaxc.catalog import Catalog
     from metaxc.catalog.store import Store
 
-app = typer.Typer(
+app = Typer(
     name="catalog",
-    help="Live items: add, click, search, move to another model.\n\n"
-    "A first round:  metaxc catalog create CATALOG MODEL;  metaxc catalog add CATALOG MODEL --id new 'its text';  "
+    help="Manage a live catalog: a durable store of items that can be searched as soon as they are added.\n\n"
+    "To try it:  metaxc catalog create CATALOG MODEL;  metaxc catalog add CATALOG MODEL --id new 'its text';  "
     "metaxc catalog search CATALOG MODEL 'a query';  metaxc catalog click CATALOG MODEL new 'a query'.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Place = Annotated[Path, typer.Argument(help="Catalog folder.", metavar="CATALOG")]
-POOL = 2_000
-"""Known queries that a preview looks at; the more, the longer it takes."""
+Folder = Annotated[Path, Argument(help="Folder of the catalog.", metavar="CATALOG")]
+Snapshot = Annotated[Path, Argument(help="Folder of the snapshot.", metavar="SNAPSHOT")]
+Output = Annotated[Path, Argument(help="Folder to write, or to replace.", metavar="FOLDER")]
+Id = Annotated[str, Argument(help="The item's id.", metavar="ID")]
+Ids = Annotated[list[str], Argument(help="Ids of the items.", metavar="ID...")]
+NewId = Annotated[str | None, Option("--id", help="The item's id.")]
+NewText = Annotated[str | None, Argument(help="The item's text.", metavar="TEXT")]
+Query = Annotated[str, Argument(help="The query that led to the click.", metavar="QUERY")]
+Queries = Annotated[list[str], Argument(help="One or more queries.", metavar="QUERY...")]
+Number = Annotated[int, Argument(help="The click's number, as `click` prints it.", metavar="CLICK")]
+Count = Annotated[int, Option("-k", min=1, help="Number of items per query.")]
+Tags = Annotated[list[str] | None, Option("--tag", help="A tag of the items; may be repeated.")]
+States = Annotated[list[str] | None, Option("--state", help="novel, clicked or observed; may be repeated.")]
+ItemFile = Annotated[Path | None, Option("--file", help='JSON lines of {"id", "text", "tags"}; - is stdin.')]
+Data = Annotated[Path | None, Option(help="Data set whose training queries previews use as known queries.")]
+Clicks = Annotated[int | None, Option(min=1, help="Clicks until an item is observed; default: docs/live.md.")]
+ExportFormat = Annotated[str, Option(help="npy, parquet, faiss or pgvector.")]
+Accept = Annotated[bool, Option("--accept", help="Give up lost writes and keep the rows that are intact.")]
+KNOWN_QUERIES = 2_000
+"""Known queries that a preview scores; the time of a preview grows with their number."""
 
 
-@contextmanager
-def opened(
+def open_catalog(
     folder: Path, model: Path, base: str | None, cache: Path | None, threads: int, read_only: bool = False
-) -> Iterator[Catalog]:
-    """An open catalog, closed at the end."""
+) -> Catalog:
+    """Open a catalog with its model."""
     from metaxc.catalog import Catalog
 
     set_threads(threads)
-    with Catalog.open(folder, load_model(model, base, cache), read_only=read_only) as catalog:
-        yield catalog
+    return Catalog.open(folder, load_model(model, base, cache), read_only=read_only)
 
 
-@contextmanager
-def record_of(folder: Path) -> Iterator[Store]:
-    """The record of a catalog, for what needs no model."""
+def open_store(folder: Path) -> Store:
+    """Open the store of a catalog for reading, for commands that need no model."""
     from metaxc.catalog.generations import CatalogFolder
     from metaxc.catalog.store import Store
 
-    store = Store(CatalogFolder(folder).current(), read_only=True)
-    try:
-        yield store
-    finally:
-        store.close()
+    return Store(CatalogFolder(folder).current(), read_only=True)
 
 
-def known_queries(data: Path | None, most: int = POOL) -> list[str]:
-    """Some training queries of a data set, always the same ones."""
+def known_queries(data: Path | None, most: int = KNOWN_QUERIES) -> list[str]:
+    """A sample of a data set's training queries, always the same one; none without a data set."""
     import numpy as np
 
     from metaxc.data import read_folder
@@ -83,274 +91,205 @@ def known_queries(data: Path | None, most: int = POOL) -> list[str]:
 
 @app.command()
 def create(
-    catalog: Place,
+    catalog: Folder,
     model: Model,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data", help="Data set whose queries a preview looks at: which of them reach a new item?"
-        ),
-    ] = None,
-    observe_after: Annotated[
-        int,
-        typer.Option(
-            "--observe-after", min=1, help="Clicks after which an item has a classifier of its own."
-        ),
-    ] = 3,
+    data: Data = None,
+    observe_after: Clicks = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
 ) -> None:
-    """Make a catalog that starts with the model's items."""
+    """Create a catalog with the model's items."""
     from metaxc.catalog import Catalog, CatalogSettings
 
     set_threads(threads)
     trained, queries = load_model(model, base, cache), known_queries(data)
-    settings = CatalogSettings(observe_after=observe_after)
-    with Catalog.create(catalog, trained, settings=settings, queries=queries) as made:
-        print_status(f"{made!r}, {len(queries):,} known queries")
+    settings = CatalogSettings() if observe_after is None else CatalogSettings(observe_after=observe_after)
+    with Catalog.create(catalog, trained, settings=settings, queries=queries) as created:
+        print_status(f"created {created!r} with {len(queries):,} known queries")
 
 
 @app.command()
-def about(catalog: Place, as_json: Json = False) -> None:
-    """Print what a catalog holds, after a look at its checksums."""
-    from metaxc.catalog.lookups import Lookups
+def about(catalog: Folder, as_json: Json = False) -> None:
+    """Print a summary: items by state, clicks, changes and the model."""
+    from metaxc.catalog.reader import count_clicks, count_items
 
-    with record_of(catalog) as store:
-        lookups = Lookups(store)
-        facts = {
-            "items": lookups.counted(),
-            "clicks": lookups.click_count(),
-            "changes": store.sequence,
-            "model": store.facts["model"],
-            "dim": lookups.dim,
-        }
+    with open_store(catalog) as store:
+        items = count_items(store)
+        facts: dict[str, Any] = {"clicks": count_clicks(store), "changes": store.sequence}
+        facts |= {"model": store.metadata["model"], "dim": store.dim}
     if as_json:
-        print_json(facts)
+        print_json({"items": items, **facts})
         return
-    counted = ", ".join(f"{count:,} {state}" for state, count in facts.pop("items").items())  # type: ignore[attr-defined]
-    print(f"items: {counted}")
+    print("items: " + ", ".join(f"{count:,} {state}" for state, count in items.items()))
     for name, value in facts.items():
         print(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
 
 
 @app.command()
 def add(
-    catalog: Place,
+    catalog: Folder,
     model: Model,
-    text: Annotated[str | None, typer.Argument(help="The item's text.", metavar="TEXT")] = None,
-    name: Annotated[str | None, typer.Option("--id", help="The item's id.")] = None,
-    tags: Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be given again.")] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", help='Many items: lines of {"id", "text", "tags"}; - is stdin.')
-    ] = None,
+    text: NewText = None,
+    id: NewId = None,
+    tags: Tags = None,
+    file: ItemFile = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Take novel items in: one, or a file of them (all or nothing)."""
+    """Add one novel item, or a file of them, all or none. The next search finds them.
+
+    Items that exist with the same text and tags are left unchanged.
+    """
     from metaxc.catalog import NewItem
+    from metaxc.catalog.item_rules import parse_items
 
     if file is not None:
-        items = _items_of(file)
-    elif text is not None and name is not None:
-        items = [NewItem(name, text, tuple(tags or ()))]
+        items = parse_items(read_lines(file, None, "items"))
+    elif text is not None and id is not None:
+        items = [NewItem(id, text, tuple(tags or ()))]
     else:
-        raise ConfigError("No item given", expected="--id ID TEXT, or --file FILE")
-    with opened(catalog, model, base, cache, threads) as there:
-        done = there.add(items)
+        raise ConfigError(
+            "No item given", got="no id or no text", expected="--id ID TEXT, or --file FILE", fix="add them"
+        )
+    with open_catalog(catalog, model, base, cache, threads) as opened:
+        result = opened.add(items)
     if as_json:
-        print_json(asdict(done))
+        print_json(asdict(result))
     else:
-        print(f"{done.added:,} added, {done.unchanged:,} were there")
-
-
-def _items_of(file: Path) -> list[NewItem]:
-    import json
-
-    from metaxc.catalog import NewItem
-
-    items = []
-    for number, line in enumerate(read_lines(file, None, "items"), 1):
-        try:
-            record = json.loads(line)
-            items.append(NewItem(record["id"], record["text"], tuple(record.get("tags", ()))))
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                "A line is not an item", got=f"line {number}: {line[:80]}", expected='{"id": …, "text": …}'
-            ) from error
-    return items
+        print(f"{result.added:,} added, {result.unchanged:,} unchanged")
 
 
 @app.command()
 def delete(
-    catalog: Place,
-    model: Model,
-    names: Annotated[list[str], typer.Argument(help="Ids.", metavar="ID...")],
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
+    catalog: Folder, model: Model, ids: Ids, base: Base = None, threads: Threads = 0, cache: Cache = None
 ) -> None:
-    """Withdraw items with their clicks."""
-    with opened(catalog, model, base, cache, threads) as there:
-        print(f"{there.delete(names):,} deleted")
+    """Delete items with their clicks, all or none."""
+    with open_catalog(catalog, model, base, cache, threads) as opened:
+        print(f"{opened.delete(ids):,} deleted")
 
 
 @app.command()
 def click(
-    catalog: Place,
+    catalog: Folder,
     model: Model,
-    item: Annotated[str, typer.Argument(help="The item's id.", metavar="ID")],
-    query: Annotated[str, typer.Argument(help="The query that clicked it.", metavar="QUERY")],
+    item: Id,
+    query: Query,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Record a click: the query votes for the item's neighbours from now on."""
-    with opened(catalog, model, base, cache, threads) as there:
-        done = there.click(item, query)
-        clicks = there.get(item).clicks
+    """Record a click. From now on the query has a say in which neighbours the item's vector is computed from."""
+    with open_catalog(catalog, model, base, cache, threads) as opened:
+        result = opened.click(item, query)
+        clicks = opened.get(item).clicks
     if as_json:
-        print_json(asdict(done))
+        print_json(asdict(result))
     else:
-        print(
-            f"click {done.number}: {item} is {done.state}, {clicks} clicks (undo: metaxc catalog undo … {done.number})"
-        )
+        print(f"click {result.number} recorded: {item} is {result.state} and has {clicks} clicks")
 
 
 @app.command()
 def undo(
-    catalog: Place,
-    model: Model,
-    number: Annotated[int, typer.Argument(help="The click's number.", metavar="CLICK")],
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
+    catalog: Folder, model: Model, click: Number, base: Base = None, threads: Threads = 0, cache: Cache = None
 ) -> None:
-    """Take a click back."""
-    with opened(catalog, model, base, cache, threads) as there:
-        item = there.undo(number)
-    print(f"{item.id} is {item.state}, {item.clicks} clicks")
+    """Remove a click. The item is again what it was without it."""
+    with open_catalog(catalog, model, base, cache, threads) as opened:
+        item = opened.undo(click)
+    print(f"click {click} removed: {item.id} is {item.state} and has {item.clicks} clicks")
 
 
 @app.command()
 def search(
-    catalog: Place,
+    catalog: Folder,
     model: Model,
-    queries: Annotated[list[str], typer.Argument(help="One or more queries.", metavar="QUERY...")],
-    k: Annotated[int, typer.Option("-k", min=1, help="Items per query.")] = 10,
-    tags: Annotated[
-        list[str] | None, typer.Option("--tag", help="Only items with this tag; may be given again.")
-    ] = None,
-    states: Annotated[
-        list[str] | None, typer.Option("--state", help="Only items in this state: novel, clicked, observed.")
-    ] = None,
+    queries: Queries,
+    k: Count = 10,
+    tags: Tags = None,
+    states: States = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Rank the catalog's items for each query."""
-    with opened(catalog, model, base, cache, threads, read_only=True) as there:
-        found = there.search(queries, k, tags=tags or (), states=states or ())  # type: ignore[arg-type]
+    """Rank the items for each query. --tag and --state filter them."""
+    with open_catalog(catalog, model, base, cache, threads, read_only=True) as opened:
+        results = opened.search(queries, k, tags=tags or (), states=states or ())  # type: ignore[arg-type]
+    answers = list(zip(queries, results, strict=True))
     if as_json:
-        answers = [
-            {"query": query, "hits": [asdict(hit) for hit in hits]}
-            for query, hits in zip(queries, found, strict=True)
-        ]
-        print_json({"answers": answers})
+        print_json(
+            {"answers": [{"query": query, "hits": list(map(asdict, hits))} for query, hits in answers]}
+        )
         return
-    for query, hits in zip(queries, found, strict=True):
+    for query, hits in answers:
         rows = [[f"{hit.score:.3f}", hit.state, hit.id, hit.text] for hit in hits]
         print_table(f"query: {query}", ["score", "state", "id", "item"], rows, right_from=9)
 
 
 @app.command()
-def snapshot(
-    catalog: Place,
-    folder: Annotated[
-        Path, typer.Argument(help="Where the copy goes; what stood there is replaced.", metavar="FOLDER")
-    ],
-) -> None:
-    """Copy a catalog, with checksums, while others write to it."""
-    from metaxc.catalog.snapshots import write_snapshot
+def snapshot(catalog: Folder, folder: Output) -> None:
+    """Write a copy of the catalog. It carries checksums, and another process may write to the catalog meanwhile."""
+    from metaxc.catalog.generations import write_snapshot
 
-    with record_of(catalog) as store:
+    with open_store(catalog) as store:
         write_snapshot(store, folder)
-    print_status(f"snapshot in {folder}")
+    print_status(f"snapshot written to {folder}")
 
 
 @app.command()
-def restore(
-    folder: Annotated[Path, typer.Argument(help="A snapshot.", metavar="SNAPSHOT")], catalog: Place
-) -> None:
-    """Let a catalog be what it was at a snapshot; one that is there is replaced at once."""
+def restore(folder: Snapshot, catalog: Folder) -> None:
+    """Restore a snapshot. It replaces the content of CATALOG, which is created where there is none."""
     from metaxc.catalog import Catalog
 
     Catalog.restore(folder, catalog)
-    print_status(f"{catalog} is what it was")
+    print_status(f"restored {catalog} from {folder}")
 
 
 @app.command()
-def export(
-    catalog: Place,
-    folder: Annotated[Path, typer.Argument(help="Where; what stood there is replaced.", metavar="FOLDER")],
-    format: Annotated[str, typer.Option("--format", help="npy, parquet, faiss or pgvector.")] = "parquet",
-) -> None:
-    """Write ids and vectors for another vector database."""
-    from metaxc.catalog.export import export as write
+def export(catalog: Folder, folder: Output, format: ExportFormat = "parquet") -> None:
+    """Export ids and vectors. Another vector database can search them by inner product."""
+    from metaxc.catalog.export import export_vectors
 
-    with record_of(catalog) as store:
-        count = write(store, folder, format)  # type: ignore[arg-type]
-    print_status(f"{count:,} items in {folder}")
+    with open_store(catalog) as store:
+        count = export_vectors(store, folder, format)  # type: ignore[arg-type]
+    print_status(f"{count:,} items written to {folder}")
 
 
 @app.command()
 def migrate(
-    catalog: Place, model: Model, base: Base = None, threads: Threads = 0, cache: Cache = None
+    catalog: Folder, model: Model, base: Base = None, threads: Threads = 0, cache: Cache = None
 ) -> None:
-    """Move a catalog to another model: everything is represented anew, then switched at once. Stopped, it goes on."""
+    """Move the catalog to another model. Every vector is computed again, then the catalog switches at once.
+
+    A migration that was stopped resumes when the command runs again; until then the catalog keeps its old model.
+    """
     from tqdm import tqdm
 
-    from metaxc.catalog.migrate import migrate as move
+    from metaxc.catalog import migrate as migrate_catalog
 
     set_threads(threads)
     trained = load_model(model, base, cache)
     with tqdm(unit=" items", desc="migrate", dynamic_ncols=True) as bar:
 
-        def progress(done: int, of: int) -> None:
-            bar.total, bar.n = of, done
+        def progress(done: int, total: int) -> None:
+            bar.total, bar.n = total, done
             bar.refresh()
 
-        moved = move(catalog, trained, progress)
-    print_status("moved" if moved else "it is of that model already")
+        migrated = migrate_catalog(catalog, trained, progress)
+    print_status("migrated" if migrated else "the catalog has this model already")
 
 
 @app.command()
-def check(
-    catalog: Place,
-    accept: Annotated[
-        bool,
-        typer.Option("--accept", help="Go on with the rows that are whole; what is missing is given up."),
-    ] = False,
-) -> None:
-    """Read every row of a catalog and compare it with its checksum."""
-    from metaxc.catalog.generations import CatalogFolder
-    from metaxc.catalog.integrity import check_rows, read_facts
-    from metaxc.catalog.store import Store
+def check(catalog: Folder, accept: Accept = False) -> None:
+    """Verify every row against its checksum."""
+    from metaxc.catalog.generations import CatalogFolder, recover
 
-    place = CatalogFolder(catalog)
     if accept:
-        lock = place.lock()
-        try:
-            store = Store.accept(place.current())
-            print_status(f"accepted: {store.sequence:,} changes")
-            store.close()
-        finally:
-            lock.release()
+        print_status(f"accepted: {recover(CatalogFolder(catalog)):,} changes")
         return
-    with record_of(catalog) as store, store.snapshot() as connection:
-        check_rows(connection, read_facts(connection))
-        print_status(f"whole: {store.facts['sequence']} changes")
+    with open_store(catalog) as store:
+        store.verify()
+        print_status(f"intact: {store.sequence:,} changes")

@@ -1,127 +1,78 @@
-"""Command-line options taken from configuration models, so that no default and no description is written twice.
+"""Command-line options for the fields of a config model: help text and default come from the model.
 
-A command names the fields that it offers. Each becomes an option with the field's type, default and description; what
-the user gives arrives as one nested dictionary that the model validates.
+Config models live in packages whose import loads torch, and the number of threads must be set before that. So an option
+names its field as a string, its own default is None ("the model's default"), and the model is imported only to print
+the help text.
+
+    @app.command(cls=ConfigCommand)
+    def serve(port: Annotated[int | None, config_option("metaxc.serve.serve_settings:NetworkSettings.port")] = None):
+        settings = NetworkSettings(**given_options(port=port))
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import wraps
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from importlib import import_module
+from typing import Any, Literal, get_args, get_origin
 
 import typer
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from typer.core import TyperCommand
+
+MARK = "config field "
 
 
-@dataclass(frozen=True)
-class ConfigOption:
-    """A field of a configuration model as an option.
+def config_option(field: str, *names: str, **options: Any) -> Any:
+    """A Typer option for one field of a config model.
 
     Args:
-        path: The field's name, with dots for a field of a nested model: `adapter.epochs`.
-        flags: The option's names; `--` and the last part of the path if empty.
-        help: In place of the field's description.
-        default: Shown in place of the field's default, where another place decides it.
+        field: "package.module:Model.field"; a field of a nested model is "package.module:Model.group.field".
+        names: Names of the option, such as "--port"; by default the parameter's.
+        options: Passed on to `typer.Option`.
     """
-
-    path: str
-    flags: tuple[str, ...] = ()
-    help: str | None = None
-    default: str | None = None
-
-    @property
-    def parameter(self) -> str:
-        """The name of the function's parameter."""
-        return self.path.replace(".", "_")
+    return typer.Option(*names, help=f"{MARK}{field}", show_default=False, **options)
 
 
-def with_config_options(model: type[BaseModel], *options: ConfigOption) -> Callable[[Any], Any]:
-    """Decorate a typer command: it gets these options, and is called with `given`, the nested dictionary of those that
-    the user has set.
+def given_options(**options: Any) -> dict[str, Any]:
+    """The options that the user has given, without None, so that the defaults of the model apply. Two underscores name
+    a field of a nested model: `adapter__epochs`."""
+    given: dict[str, Any] = {}
+    for path, value in options.items():
+        if value is not None:
+            *groups, name = path.split("__")
+            place = given
+            for group in groups:
+                place = place.setdefault(group, {})
+            place[name] = value
+    return given
 
-    Example:
-        >>> @with_config_options(IreneConfig, ConfigOption("neighbours", ("--neighbours", "-K")))  # doctest: +SKIP
-        ... def train(data: Path, given: dict[str, Any]) -> None:
-        ...     config = IreneConfig.model_validate(given)
+
+class ConfigCommand(TyperCommand):
+    """A command with `config_option`s: it completes their help text when it prints it."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help text."""
+        for parameter in self.params:
+            text = getattr(parameter, "help", None) or ""
+            if text.startswith(MARK):
+                parameter.help = describe_field(text.removeprefix(MARK))  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
+def describe_field(field: str) -> str:
+    """The description of a config field, followed by its default.
+
+    Args:
+        field: "package.module:Model.field", as in `config_option`.
     """
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def run(**arguments: Any) -> Any:
-            given: dict[str, Any] = {}
-            for option in options:
-                value = arguments.pop(option.parameter)
-                if value is not None:
-                    *parents, name = option.path.split(".")
-                    place = given
-                    for parent in parents:
-                        place = place.setdefault(parent, {})
-                    place[name] = value
-            return command(**arguments, given=given)
-
-        signature = inspect.signature(command, eval_str=True)
-        own = [value for name, value in signature.parameters.items() if name != "given"]
-        more = [_parameter(model, option) for option in options]
-        run.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
-        run.__annotations__ = {value.name: value.annotation for value in (*own, *more)}
-        return run
-
-    return decorate
-
-
-def _parameter(model: type[BaseModel], option: ConfigOption) -> inspect.Parameter:
-    field = _field(model, option.path)
-    kind, choices = _type(field.annotation)
-    name = option.path.rpartition(".")[2].replace("_", "-")
-    flags = option.flags or (f"--{name}/--no-{name}" if kind is bool else f"--{name}",)
-    words = option.help or field.description or ""
-    words = words[:1].upper() + words[1:] + ("" if words.endswith(".") else ".")
+    module, _, path = field.partition(":")
+    name, *groups, last = path.split(".")
+    model = getattr(import_module(module), name)
+    for group in groups:
+        model = model.model_fields[group].annotation
+    info = model.model_fields[last]
+    text = info.description or ""
+    text = f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+    choices = [part for part in (info.annotation, *get_args(info.annotation)) if get_origin(part) is Literal]
     if choices:
-        words += f" One of: {', '.join(choices)}."
-    default = option.default if option.default is not None else _shown(field)
-    if default:
-        words += f"  [default: {default}]"
-    info = typer.Option(*flags, help=words, show_default=False)
-    return inspect.Parameter(
-        option.parameter,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[kind | None, info],
-    )
-
-
-def _field(model: type[BaseModel], path: str) -> FieldInfo:
-    name, _, rest = path.partition(".")
-    field = model.model_fields[name]
-    if not rest:
-        return field
-    assert isinstance(field.annotation, type)
-    assert issubclass(field.annotation, BaseModel)
-    return _field(field.annotation, rest)
-
-
-def _type(annotation: Any) -> tuple[type, list[str]]:
-    """The type that typer parses, and the choices where there are only some."""
-    if get_origin(annotation) is Literal:
-        return str, [str(value) for value in get_args(annotation)]
-    if get_origin(annotation) in (Union, UnionType):
-        parts = [_type(part) for part in get_args(annotation) if part is not NoneType]
-        return parts[0]
-    if annotation in (str, int, float, bool):
-        return annotation, []
-    return str, []
-
-
-def _shown(field: FieldInfo) -> str:
-    default = field.default
-    if default is PydanticUndefined or default is None:
-        return ""
-    if isinstance(default, bool):
-        return "yes" if default else "no"
-    return f"{default:g}" if isinstance(default, float) else str(default)
+        text += f" One of: {', '.join(map(str, get_args(choices[0])))}."
+    default = info.get_default(call_default_factory=True)
+    return text if default is None else f"{text}  [default: {default}]"

@@ -25,7 +25,7 @@ def explain(
     text: Annotated[str, typer.Argument(help="The text of a new item, or the id of an item.")],
     revealed: Annotated[
         list[str] | None,
-        typer.Option("--revealed", help="A query known to have clicked the item; may be given again."),
+        typer.Option("--revealed", help="A query known to have clicked the item; can be repeated."),
     ] = None,
     base: Base = None,
     threads: Threads = 0,
@@ -34,8 +34,8 @@ def explain(
 ) -> None:
     """Show which observed items' classifiers make an item's meta-classifier, and how much each counts.
 
-    With its first clicks (--revealed "a query" --revealed "another") these vote for the neighbours and count as
-    evidence of the item's own, without training.
+    The item's first clicks (--revealed "a query" --revealed "another") vote for its neighbours and count as a small
+    classifier of its own, without training.
     """
     set_threads(threads)
     trained = load_model(model, base, cache)

@@ -1,4 +1,4 @@
-"""The `metaxc` command: one file per verb, errors in plain words."""
+"""The `metaxc` command: one file per subcommand."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from metaxc.cli import (
     theory_command,
     train_command,
 )
+from metaxc.cli.config_options import ConfigCommand
 from metaxc.errors import MetaxcError
 
 app = typer.Typer(
     name="metaxc",
     help="Accurate retrieval of items that nobody has clicked yet.\n\n"
-    "A first round:  metaxc data get icd10cm DATA;  metaxc train DATA --out MODEL;  "
+    "To try it:  metaxc data get icd10cm DATA;  metaxc train DATA --out MODEL;  "
     "metaxc evaluate MODEL DATA;  metaxc search MODEL 'chest pain';  metaxc explain MODEL 'a new item'.",
     no_args_is_help=True,
     add_completion=False,
@@ -34,7 +35,7 @@ app = typer.Typer(
 )
 app.add_typer(data_command.app, name="data")
 app.add_typer(encoder_command.app, name="encoder")
-app.command("train")(train_command.train)
+app.command("train", cls=ConfigCommand)(train_command.train)
 app.command("evaluate")(evaluate_command.evaluate)
 app.command("represent")(represent_command.represent)
 app.command("search")(search_command.search)
@@ -48,7 +49,7 @@ app.command("theory-study")(theory_command.theory_study)
 
 
 @app.callback(invoke_without_command=True)
-def version(show: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:
+def version(show: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
     """Accurate retrieval of items that nobody has clicked yet."""
     if show:
         from metaxc import __version__
@@ -58,12 +59,12 @@ def version(show: bool = typer.Option(False, "--version", help="Print the versio
 
 
 def run() -> None:
-    """Entry point: a user's error is printed without a traceback and exits with 2."""
+    """Entry point; a user's error is printed without a traceback, with exit code 2."""
     try:
         app()
     except MetaxcError as error:
         print(f"metaxc: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("metaxc: stopped; the same command goes on where it was", file=sys.stderr)
+        print("metaxc: stopped; the same command resumes where it was", file=sys.stderr)
         sys.exit(130)

@@ -19,13 +19,13 @@ def represent(
         Path | None, typer.Option("--out", help="A .npy file; without it, JSON lines on stdout.")
     ] = None,
     queries: Annotated[
-        bool, typer.Option("--queries", help="The texts are queries: their side of the space.")
+        bool, typer.Option("--queries", help="The texts are queries: write query vectors.")
     ] = False,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
 ) -> None:
-    """Meta-classifiers of new items (or embeddings of queries): score = inner product of the two."""
+    """Compute the meta-classifiers of new items, or the vectors of queries; a score is their inner product."""
     import numpy as np
 
     set_threads(threads)

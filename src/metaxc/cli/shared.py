@@ -1,4 +1,4 @@
-"""What the verbs share: options, printing, and how a data folder gets its novel items."""
+"""What the commands share: options, printing, and how a data folder gets its novel items."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 Threads = Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0 takes all cores.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Same seed and threads, same result.")]
+Seed = Annotated[
+    int, typer.Option("--seed", min=0, help="Random seed; same seed and threads, same result.")
+]
 Cache = Annotated[
     Path | None,
     typer.Option("--cache", help="Folder for embeddings.  [default: $METAXC_CACHE or ~/.cache/metaxc]"),
@@ -45,26 +47,26 @@ Backend = Annotated[
 
 
 def invalid_option(error: ValidationError) -> ConfigError:
-    """A setting that its model refused, as the option that gave it."""
+    """The error for a value that a configuration model refused, named by its option."""
     first = error.errors()[0]
-    name = "-".join(map(str, first["loc"])).replace("_", "-") or "option"
-    return ConfigError(f"--{name} is not right", got=repr(first["input"]), expected=first["msg"])
+    name = str((first["loc"] or ("option",))[-1]).replace("_", "-")
+    return ConfigError(f"Invalid value for --{name}", got=repr(first["input"]), expected=first["msg"])
 
 
 def print_status(line: str) -> None:
-    """One line of progress, to stderr."""
+    """Print one line of progress to stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
 def print_json(value: object) -> None:
-    """One object on stdout."""
+    """Print one JSON object to stdout."""
     print(json.dumps(value, ensure_ascii=False))
 
 
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right_from: int = 1
 ) -> None:
-    """A table on stdout; columns from `right_from` on are right-aligned."""
+    """Print a table to stdout; columns from `right_from` on are right-aligned."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for place, column in enumerate(columns):
         table.add_column(column, justify="right" if place >= right_from else "left", overflow="fold")
@@ -74,11 +76,11 @@ def print_table(
 
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""What numeric libraries read when they are loaded, each for threads of its own; what a user has set stays."""
+"""Environment variables that numeric libraries read when they are loaded; values that a user has set stay."""
 
 
 def set_threads(threads: int) -> None:
-    """Set the threads of all numeric work; called before any of it is imported."""
+    """Set the number of threads of all numeric libraries; called before any of them is imported."""
     count = threads or len(os.sched_getaffinity(0))
     for name in THREADS:
         os.environ.setdefault(name, str(count))
@@ -88,7 +90,7 @@ def set_threads(threads: int) -> None:
 
 
 def load_model(folder: Path, base: str | None, cache: Path | None) -> Emmett:
-    """The model, with the embedding cache at hand."""
+    """Load a model, with the embedding cache."""
     from metaxc.emmett import Emmett
     from metaxc.encoders import EmbeddingCache
 
@@ -96,7 +98,7 @@ def load_model(folder: Path, base: str | None, cache: Path | None) -> Emmett:
 
 
 def read_lines(file: Path | None, texts: Sequence[str] | None, what: str) -> list[str]:
-    """Texts from the command line, or one per line from a file ("-" is stdin)."""
+    """Texts from the command line, or one per line from a file ("-" for stdin)."""
     if file is not None:
         try:
             lines = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
@@ -111,7 +113,8 @@ def read_lines(file: Path | None, texts: Sequence[str] | None, what: str) -> lis
 def with_split(dataset: Dataset, how: dict[str, Any] | None) -> tuple[Dataset, dict[str, Any] | None]:
     """The data set with novel items and a test part: its own where it has both, else split as `how` says.
 
-    Returns the data set and the split that was made, None where none was needed.
+    Returns:
+        The data set, and the split that was made; None where none was needed.
     """
     from metaxc.data import split
 

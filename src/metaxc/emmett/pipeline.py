@@ -90,10 +90,10 @@ class MetaClassifierPipeline:
             seconds: Filled with the wall-clock time of the stages `select` and `generate`.
         """
         seconds = {} if seconds is None else seconds
-        with _timed(seconds, "select"):
+        with timed(seconds, "select"):
             selection = self.pool.select(embeddings, self.neighbours, texts, revealed if votes else None)
             selection, excluded = self._exclude(selection, exclude)
-        with _timed(seconds, "generate"):
+        with timed(seconds, "generate"):
             neighbours = self.pool.vectors_at(selection.rows)
             generated = self.generator.generate(embeddings, neighbours, selection.scores)
             first_clicks = None
@@ -174,7 +174,8 @@ class MetaClassifierPipeline:
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Record the wall-clock time of a block, in seconds, under the name of a stage."""
     started = time.perf_counter()
     yield
     seconds[stage] = time.perf_counter() - started

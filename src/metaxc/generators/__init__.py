@@ -1,4 +1,4 @@
-"""Selected classifiers to a meta-classifier: IRENE's transformer, sums, and the training-free combine."""
+"""From selected classifiers to a meta-classifier: IRENE's transformer, sums, and the training-free combine."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from pathlib import Path
 
 from metaxc.artifacts import load_arrays, load_json, save_arrays, save_json
 from metaxc.errors import ModelError
-from metaxc.generators.episodes import Episode
 from metaxc.generators.gated import Gated
 from metaxc.generators.generator import Generator, TorchGenerator, gather
-from metaxc.generators.generator_training import GeneratorTraining, train_generator
+from metaxc.generators.generator_training import Episode, GeneratorTraining, train_generator
 from metaxc.generators.sums import Combine, Sum, WeightedSum
 from metaxc.generators.transformer import PostNormTransformer, ResidualTransformer
 
@@ -43,11 +42,13 @@ def save_generator(folder: Path, generator: TorchGenerator) -> None:
 
 
 def load_generator(folder: Path) -> TorchGenerator:
-    """The generator that `save_generator` wrote."""
+    """Read what `save_generator` wrote."""
     facts, arrays = load_json(folder / "generator.json"), load_arrays(folder / "generator.safetensors")
     try:
         generator = KINDS[facts["kind"]](**facts["settings"])
         generator.load_arrays(arrays)
     except (KeyError, TypeError, RuntimeError) as error:
-        raise ModelError("The generator does not fit its configuration", got=f"{facts}: {error}") from error
+        raise ModelError(
+            "The generator's arrays do not match its configuration", got=f"{facts}: {error}"
+        ) from error
     return generator

@@ -1,13 +1,13 @@
-"""The combine, with its constants decided item by item from what serving knows.
+"""The combine, with its constants predicted for each item from what is known when serving.
 
-How far the neighbours can be trusted differs from item to item: whether they are near, have many clicks, agree with
-the item's text and with each other. `Gated` sees these few numbers, and nothing else, and sets from them the weight
-of each neighbour, the strength of all together, and the length of the meta-classifier (an item whose neighbours are
-clicked often is likely to be clicked often).
+How far the neighbours can be trusted differs from item to item: whether they are near, have many clicks, agree with the
+item's text and with each other. `Gated` sees these few numbers and nothing else, and predicts from them the weight of
+each neighbour, the strength of all together, and the length of the meta-classifier (an item whose neighbours are often
+clicked is likely to be clicked often).
 
-It sees no coordinate of any embedding, only lengths and angles. So what it learns in one encoder's space holds in
-another's: it can be trained on folds (`metaxc.generators.episodes`) whose encoders differ from the final one. Its
-few hundred parameters need few items.
+It sees no coordinate of any embedding, only lengths and angles. What it learns in one encoder's space therefore holds
+in another's: it can be trained on folds whose encoders differ from the final one. Its few hundred parameters need few
+items.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metaxc.generators.generator import TorchGenerator, shares
-from metaxc.generators.sums import weighted
+from metaxc.generators.generator import TorchGenerator, masked_softmax
 
 OF_NEIGHBOUR, OF_ITEM = 5, 9
 LEAST_TRUST = 0.01
@@ -31,9 +30,9 @@ class Gated(TorchGenerator):
     Untrained it is the combine.
 
     Args:
-        strength: a at the start.
-        temperature: Of the softmax of similarities that α starts at.
-        hidden: Units of each of the two small networks.
+        strength: The value that a starts at.
+        temperature: Temperature of the softmax of similarities that α starts at.
+        hidden: Hidden units of each of the two small networks.
     """
 
     kind: ClassVar[str] = "gated"
@@ -59,37 +58,34 @@ class Gated(TorchGenerator):
         return {"hidden": self.hidden}
 
     def prepare(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> None:
-        """Take centre and spread of the features from these items."""
+        """Take mean and standard deviation of the features from these items."""
         seen = features(embeddings, selected, scores)[torch.isfinite(scores)]
         if len(seen) > 1:
             self.centre.copy_(seen.mean(dim=0))
             self.spread.copy_(seen.std(dim=0).clamp(min=1e-3))
 
     def weigh(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
-        there = torch.isfinite(scores)
+        present = torch.isfinite(scores)
         seen = (features(embeddings, selected, scores) - self.centre) / self.spread
-        similar = scores.masked_fill(~there, 0.0) / self.log_temperature.exp()
-        of_each = shares(similar + self.neighbour(seen).squeeze(2), there)
+        similar = scores.masked_fill(~present, 0.0) / self.log_temperature.exp()
+        of_each = masked_softmax(similar + self.neighbour(seen).squeeze(2), present)
         stronger, longer = self.item(seen[:, 0, OF_NEIGHBOUR:]).split(1, dim=1)
         neighbours = (self.log_strength + stronger).exp() * of_each
         weights: Tensor = longer.exp() * torch.cat([torch.ones(len(scores), 1), neighbours], dim=1)
         return weights
 
-    def forward(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
-        return weighted(self.weigh(embeddings, selected, scores), embeddings, selected)
-
 
 def features(embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
-    """(n, K, OF_NEIGHBOUR + OF_ITEM): what is known of each neighbour, then of the item, the same K times.
+    """(n, K, OF_NEIGHBOUR + OF_ITEM): features of each neighbour, followed by the item's, which repeat K times.
 
-    Nothing of it changes when the whole space is rotated.
+    They do not change when the whole space is rotated.
     """
-    there = torch.isfinite(scores)
-    scores = scores.masked_fill(~there, 0.0)
-    count = there.sum(dim=1).clamp(min=1)
+    present = torch.isfinite(scores)
+    scores = scores.masked_fill(~present, 0.0)
+    count = present.sum(dim=1).clamp(min=1)
 
     def mean(values: Tensor) -> Tensor:
-        return (values * there).sum(dim=1) / count
+        return (values * present).sum(dim=1) / count
 
     trust = selected.norm(dim=2)  # classifiers are unit vectors scaled by trust
     unit = selected / trust.clamp(min=1e-6).unsqueeze(2)

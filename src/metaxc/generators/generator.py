@@ -1,4 +1,4 @@
-"""Selected classifiers in, meta-classifier out."""
+"""What every generator is: selected classifiers in, meta-classifiers out."""
 
 from __future__ import annotations
 
@@ -36,26 +36,27 @@ class Generator(Protocol):
         """The constants, for config.json."""
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """The learnt weights, for a tensor file."""
+        """The trained weights, for a tensor file."""
 
 
 class TorchGenerator(nn.Module):
-    """A generator whose forward pass is a torch module; subclasses write `forward` and `weigh`."""
+    """A generator that is a torch module; subclasses define `weigh`, and `forward` where it is not a weighted sum."""
 
     kind: ClassVar[str] = ""
     learning_rate: ClassVar[float] = 5e-4
-    """Of Adam, where no other is asked for; it falls with the number of parameters."""
+    """Adam's learning rate unless another is configured; smaller for generators with more parameters."""
 
     def forward(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
-        """(n, dim) meta-classifiers; same shapes as `Generator.generate`."""
-        raise TypeError(f"{type(self).__name__} has no forward pass")
+        """(n, dim) meta-classifiers, by default sums weighted by `weigh`; same shapes as `Generator.generate`."""
+        weights = self.weigh(embeddings, selected, scores)
+        return weights[:, :1] * embeddings + torch.einsum("nk,nkd->nd", weights[:, 1:], selected)
 
     def weigh(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
         """(n, K + 1) weights; same shapes as `Generator.weights`."""
         raise TypeError(f"{type(self).__name__} has no weights")
 
     def prepare(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> None:
-        """Called once before training, with some of the items to come; most need nothing."""
+        """Called once before training with a sample of the items; most generators need nothing."""
 
     def settings(self) -> dict[str, float | int]:
         return {}
@@ -64,7 +65,7 @@ class TorchGenerator(nn.Module):
         return {name: tensor.detach().numpy() for name, tensor in self.state_dict().items()}
 
     def load_arrays(self, arrays: dict[str, NDArray[np.float32]]) -> None:
-        """Take over weights written by `arrays`."""
+        """Load weights that `arrays` returned."""
         self.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
 
     def generate(self, embeddings: Floats, selected: Floats, scores: Floats) -> Floats:
@@ -95,14 +96,20 @@ def gather(classifiers: Floats, rows: NDArray[np.int64]) -> Floats:
 
 
 def softmax_weights(scores: Tensor, temperature: Tensor | float) -> Tensor:
-    """(n, K) softmax of similarity / temperature over the neighbours there are; zeros where there is none."""
-    there = torch.isfinite(scores)
-    return shares(scores.masked_fill(~there, 0.0) / temperature, there)
+    """(n, K) softmax of similarity / temperature over the neighbours that are present; zeros elsewhere."""
+    present = torch.isfinite(scores)
+    return masked_softmax(scores.masked_fill(~present, 0.0) / temperature, present)
 
 
-def shares(logits: Tensor, there: Tensor) -> Tensor:
-    """(n, K) softmax over the neighbours that are there, zeros elsewhere.
+def combine_weights(scores: Tensor, strength: Tensor | float, temperature: Tensor | float) -> Tensor:
+    """(n, K + 1) weights of the combine: 1 for the item's own text, then `strength` shared out among its neighbours."""
+    neighbours = strength * softmax_weights(scores, temperature)
+    return torch.cat([torch.ones(len(scores), 1), neighbours], dim=1)
 
-    Where there is none, −inf in the place of a very small number would make NaN of every gradient.
+
+def masked_softmax(logits: Tensor, present: Tensor) -> Tensor:
+    """(n, K) softmax over the neighbours that are present, zeros elsewhere.
+
+    For an item without neighbours, −inf instead of a very small number would turn every gradient into NaN.
     """
-    return torch.softmax(logits.masked_fill(~there, -1e4), dim=1) * there
+    return torch.softmax(logits.masked_fill(~present, -1e4), dim=1) * present

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -22,11 +23,10 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metaxc.arrays import Floats, Rows
+from metaxc.arrays import Floats, Mask, Rows
 from metaxc.data.clicks import click_mask, draw_clicks
 from metaxc.encoders.training.batches import clustered_order
 from metaxc.errors import ConfigError
-from metaxc.generators.episodes import Episode
 from metaxc.generators.generator import TorchGenerator, gather
 from metaxc.training_loop import run_training
 
@@ -65,6 +65,43 @@ class GeneratorTraining(BaseModel):
     )
     scale: float = Field(20.0, gt=0, description="multiplies the scores to give logits; learnt from here")
     train_classifiers: bool = Field(False, description="train the neighbours' classifiers too; an ablation")
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Items that play novel, and everything that is known about them in one encoder's space.
+
+    A generator sees an item's embedding and its neighbours' classifiers, and its loss is computed on the item's clicks.
+    How far each of the two can be trusted depends on what the encoder knows: an encoder trained on an item's clicks has
+    moved the item's embedding towards them, and a generator that learns on such items learns to trust the embedding
+    more than a novel item's deserves. An episode is therefore complete in itself: encoder, classifiers and neighbours
+    of one fit, and items which that fit has not seen (or has seen, for comparison). Episodes of several fits live in
+    different spaces; a batch comes from one of them.
+
+    Args:
+        queries: (queries, dim) embeddings; may be memory-mapped.
+        items: (items, dim) embeddings of the items that play novel.
+        clicks: (queries, items); what the loss is computed on.
+        classifiers: (observed, dim) the neighbours' classifiers, scaled by trust.
+        neighbours: (items, K) rows of `classifiers`, −1 where padded; an item is not among its own.
+        scores: (items, K) similarities by the same selector as in serving, −inf where padded.
+    """
+
+    queries: Floats
+    items: Floats
+    clicks: csr_array
+    classifiers: Floats
+    neighbours: Rows
+    scores: Floats
+
+    def without(self, queries: Mask) -> Episode:
+        """The episode without the clicks of the queries where `queries`, (queries,) bool, is True."""
+        kept = np.repeat(~queries, np.diff(self.clicks.indptr))
+        row = np.repeat(np.arange(len(queries)), np.diff(self.clicks.indptr))[kept]
+        clicks = csr_array(
+            (self.clicks.data[kept], (row, self.clicks.indices[kept])), shape=self.clicks.shape
+        )
+        return replace(self, clicks=clicks)
 
 
 class TrainedGenerator(NamedTuple):

@@ -1,7 +1,7 @@
-"""Generators that only weigh: the training-free combine, and the paper's two ablations.
+"""Generators that are weighted sums: the training-free combine, and the paper's two ablations.
 
-`Combine` is what the residual transformer starts from: z plus the neighbours' classifiers, weighted by a
-softmax of their similarity. Its two constants are chosen on pseudo-novel items, not trained.
+The residual transformer starts from `Combine`: z plus the neighbours' classifiers, weighted by a softmax of their
+similarity. Its two constants are chosen on pseudo-novel items, not trained.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from metaxc.generators.generator import TorchGenerator, softmax_weights
+from metaxc.generators.generator import TorchGenerator, combine_weights
 
 
 class Combine(TorchGenerator):
     """u = z + strength · Σ softmax(similarity / temperature) · w.
 
     Args:
-        strength: How much the neighbours count against the item's own text.
-        temperature: How evenly they count among themselves.
+        strength: Weight of the neighbours relative to the item's own text.
+        temperature: Temperature of the softmax over their similarities.
     """
 
     kind: ClassVar[str] = "combine"
@@ -35,11 +35,7 @@ class Combine(TorchGenerator):
         return {"strength": self.strength, "temperature": self.temperature}
 
     def weigh(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
-        neighbours = self.strength * softmax_weights(scores, self.temperature)
-        return torch.cat([torch.ones(len(embeddings), 1), neighbours], dim=1)
-
-    def forward(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
-        return weighted(self.weigh(embeddings, selected, scores), embeddings, selected)
+        return combine_weights(scores, self.strength, self.temperature)
 
 
 class Sum(TorchGenerator):
@@ -52,9 +48,6 @@ class Sum(TorchGenerator):
 
     def weigh(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
         return torch.cat([torch.ones(len(embeddings), 1), torch.isfinite(scores).float()], dim=1)
-
-    def forward(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
-        return weighted(self.weigh(embeddings, selected, scores), embeddings, selected)
 
 
 class WeightedSum(TorchGenerator):
@@ -80,13 +73,5 @@ class WeightedSum(TorchGenerator):
         return {"neighbours": len(self.c) - 1}
 
     def weigh(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
-        there = torch.cat([torch.ones(len(embeddings), 1), torch.isfinite(scores).float()], dim=1)
-        return there * self.c
-
-    def forward(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
-        return weighted(self.weigh(embeddings, selected, scores), embeddings, selected)
-
-
-def weighted(weights: Tensor, embeddings: Tensor, selected: Tensor) -> Tensor:
-    """(n, dim): the weighted sum of an item's own embedding and its selected classifiers."""
-    return weights[:, :1] * embeddings + torch.einsum("nk,nkd->nd", weights[:, 1:], selected)
+        present = torch.cat([torch.ones(len(embeddings), 1), torch.isfinite(scores).float()], dim=1)
+        return present * self.c

@@ -1,8 +1,8 @@
 """The paper's generator: a transformer over the item's embedding and its selected classifiers.
 
-`ResidualTransformer` (the better form): pre-norm layers whose output, zero at the start, is added to the
-training-free combine. Untrained it *is* the combine, so training starts from it. `PostNormTransformer` (the
-literal form): post-norm layers, the mean over tokens as output. It first has to learn the identity.
+`ResidualTransformer`: pre-norm layers whose output, zero at the start, is added to the training-free combine. Untrained
+it *is* the combine, so training starts from it. `PostNormTransformer`, as in the paper: post-norm layers, and the
+mean over tokens as output. It first has to learn the identity.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from metaxc.generators.generator import TorchGenerator, softmax_weights
-from metaxc.generators.sums import weighted
+from metaxc.generators.generator import TorchGenerator, combine_weights
 
 
 def heads_for(dim: int) -> int:
-    """Attention heads of 64 dimensions, where that divides."""
+    """The number of attention heads: of 64 dimensions where that divides `dim`."""
     return next(h for h in (max(dim // 64, 1), 4, 2, 1) if dim % h == 0)
 
 
@@ -55,8 +54,8 @@ class ResidualTransformer(TorchGenerator):
     Args:
         dim: Size of an embedding.
         depth: Transformer layers; one is enough (the paper's choice too).
-        strength: Of the combine it starts at; learnt on.
-        temperature: Of the combine it starts at; learnt on.
+        strength: Strength of the combine that it starts at; trained.
+        temperature: Temperature of the combine that it starts at; trained.
     """
 
     kind: ClassVar[str] = "transformer"
@@ -83,14 +82,13 @@ class ResidualTransformer(TorchGenerator):
         return {"dim": self.dim, "depth": self.depth}
 
     def weigh(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
-        neighbours = self.strength * softmax_weights(scores, self.log_temperature.exp())
-        return torch.cat([torch.ones(len(embeddings), 1), neighbours], dim=1)
+        return combine_weights(scores, self.strength, self.log_temperature.exp())
 
     def forward(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
         tokens, padding = self.tokens(embeddings, selected, scores)
         mixed = self.layers(tokens, src_key_padding_mask=padding)[:, 0]
         correction: Tensor = self.out(self.norm(mixed))
-        return weighted(self.weigh(embeddings, selected, scores), embeddings, selected) + correction
+        return super().forward(embeddings, selected, scores) + correction
 
 
 class PostNormTransformer(TorchGenerator):
@@ -123,8 +121,7 @@ class PostNormTransformer(TorchGenerator):
         return pooled
 
     def weigh(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
-        """What the mean over tokens pays to each: attention given, averaged over heads and tokens (first
-        layer)."""
+        """The attention that each token receives in the first layer, averaged over heads and tokens."""
         tokens, padding = self.tokens(embeddings, selected, scores)
         first = self.layers.layers[0]
         assert isinstance(first, nn.TransformerEncoderLayer)

@@ -1,4 +1,4 @@
-"""Which vectors inform an item: those of its nearest neighbours, its cluster, a re-ranked shortlist, or votes."""
+"""What informs an item: its nearest neighbours, its cluster, a re-ranked shortlist, or votes of its first clicks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 from metaxc.artifacts import Arrays, load_arrays, save_arrays
 from metaxc.errors import ModelError
 from metaxc.selectors.clusters import ClusterSelector, cluster
-from metaxc.selectors.nearest import NearestSelector
+from metaxc.selectors.nearest import NearestSelector, Selector
 from metaxc.selectors.rerank import RerankSelector
-from metaxc.selectors.selector import Selector
 from metaxc.selectors.voting import Voters, max_votes
 
 __all__ = [
@@ -27,15 +26,15 @@ __all__ = [
 
 
 def selector_kind(selector: Selector) -> str:
-    """What a model folder calls the selector; one of a user's making is `"own"`."""
+    """The kind that a model folder records; `"own"` for a selector that a user wrote."""
     return str(getattr(selector, "kind", "own"))
 
 
 def save_selector(file: Path, selector: Selector, arrays: Arrays) -> None:
-    """Write what the selector is made of, and `arrays` beside it; no file where there is nothing to write.
+    """Write the selector's arrays together with `arrays`; no file where there are none.
 
-    The nearest selector is made of the observed embeddings, which are saved anyway. Code is not written: a
-    selector that calls a function is given again to `load_selector`.
+    The nearest selector uses the observed embeddings, which are saved anyway. Code is not written: a selector that
+    calls a function must be passed to `load_selector` again.
     """
     if isinstance(selector, ClusterSelector):
         arrays = {**arrays, "centroids": selector.centroids}
@@ -44,12 +43,12 @@ def save_selector(file: Path, selector: Selector, arrays: Arrays) -> None:
 
 
 def load_selector(file: Path, kind: str, given: Selector | None) -> tuple[Selector | None, Arrays]:
-    """The selector of a folder (None for the nearest), and the arrays that stood beside it.
+    """The selector of a folder (None for the nearest), and the arrays that were saved with it.
 
     Args:
         file: As `save_selector` wrote it; may be absent.
-        kind: As `selector_kind` named it.
-        given: Used in its place when not None.
+        kind: As `selector_kind` returned it.
+        given: Used instead when not None.
     """
     arrays = load_arrays(file) if file.is_file() else {}
     if given is not None:
@@ -59,8 +58,8 @@ def load_selector(file: Path, kind: str, given: Selector | None) -> tuple[Select
     if kind == ClusterSelector.kind:
         return ClusterSelector(arrays["centroids"]), arrays
     raise ModelError(
-        "The model's selector calls a function, which no folder can hold",
+        "The model's selector calls a function, which cannot be saved",
         got=f"a selector of kind {kind!r}",
-        expected="the selector it was saved with",
+        expected="the selector that the model was saved with",
         fix="pass it again: Emmett.load(folder, selector=...)",
     )

@@ -1,7 +1,7 @@
 """Clusters of items: one vector informs all items of a cluster, as in DEXA.
 
-A novel item belongs to the cluster whose centroid is nearest. There are far fewer clusters than items, so what
-is learnt for one rests on more clicks, and is less particular to the item.
+A novel item belongs to the cluster with the nearest centroid. There are far fewer clusters than items, so the vector of
+a cluster is learnt from more clicks and is less specific to an item.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from metaxc.index.topk import top_k
 
 KMEANS_BATCH = 4_096
 FEW_CLUSTERS = 100
-"""Up to here a careful start (k-means++) is cheap, and finds groups that a random one may miss. Among many clusters a
-random start ends no worse, in a fifth of the time."""
+"""Up to here the k-means++ initialisation is cheap and finds groups that a random one may miss. With many clusters a
+random initialisation ends no worse, in a fifth of the time."""
 
 
 class ClusterSelector:
-    """The nearest clusters by inner product; the bank has a vector per cluster.
+    """The nearest clusters by inner product; there is one neighbour vector per cluster.
 
     Args:
         centroids: (clusters, dim) float32, as `cluster` finds them.
@@ -48,21 +48,20 @@ class ClusterSelector:
         exclude_self: Rows | None = None,
         texts: Sequence[str] | None = None,
     ) -> tuple[Rows, Floats]:
-        """As `Selector.select`; no item is a cluster, so `exclude_self` excludes nothing."""
+        """See `Selector.select`; no item is a cluster, so `exclude_self` excludes nothing."""
         return top_k(embeddings, self.centroids, k)
 
 
 def cluster(embeddings: Floats, n: int, seed: int = 0) -> tuple[Floats, Rows]:
     """At most n clusters of items: unit centroids (clusters, dim), and the cluster of each item (items,).
 
-    k-means on mini-batches; clusters that starve while it runs start anew at another item, which keeps the
-    sizes even. An item's cluster is the one `ClusterSelector` gives it, and a cluster that no item has is
-    left out.
+    Mini-batch k-means; clusters that become too small are restarted at another item, which keeps the sizes even. An
+    item's cluster is the one that `ClusterSelector` selects for it; empty clusters are left out.
 
     Args:
         embeddings: (items, dim) float32, unit rows.
-        n: How many clusters; no more than there are items.
-        seed: Of the start and the batches.
+        n: How many clusters; at most one per item.
+        seed: Draws the initialisation and the batches.
     """
     if not 1 <= n <= len(embeddings):
         raise DataError(

@@ -1,9 +1,9 @@
-"""A second look at a shortlist: any plain function that reads texts re-orders what was selected by vectors.
+"""Re-ranking: any function that reads texts re-orders a shortlist that was selected by vectors.
 
-The function may be a cross-encoder (`metaxc.selectors.cross_encoder`) or a language model behind a call; it gets
-texts and gives scores of any scale. Those decide who the K neighbours are and in which order. They are *not* the
-similarities that go on to the generator: its temperature was chosen on the scale of the first selector, and on
-another scale the weights would collapse on one neighbour or spread over all.
+The function may be a cross-encoder (`metaxc.selectors.cross_encoder`) or call a language model; it gets texts and
+returns scores on any scale. These decide which K neighbours are selected and in which order. They are *not* passed to
+the generator as similarities: its temperature was chosen on the scale of the first selector, and on another scale the
+weights would collapse on one neighbour or spread over all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from metaxc.arrays import Floats, Rows
 from metaxc.errors import DataError
-from metaxc.selectors.selector import Selector
+from metaxc.selectors.nearest import Selector
 
 Rerank = Callable[[list[str], list[list[str]]], "NDArray[np.floating]"]
 """(n item texts, n lists of candidate texts) → (n, candidates) scores, higher is better."""
@@ -26,13 +26,13 @@ class RerankSelector:
     """The K best of a shortlist, by a function that reads the texts.
 
     Args:
-        first: Makes the shortlist.
-        rerank: Scores it; where a shortlist has fewer candidates the rest of the list is empty texts.
-        texts: (m,) the texts of what `first`'s rows stand for: the observed items'.
-        shortlist: How many the function sees; never fewer than K.
-        weigh_by: `"similarity"`: each chosen row keeps the first selector's similarity. `"order"`: the chosen
-            rows' similarities are dealt out anew, the largest to the one that `rerank` puts first: the scale stays
-            the same, and the function also decides who counts most.
+        first: Selects the shortlist.
+        rerank: Scores the shortlist; a shorter list is padded with empty texts.
+        texts: (m,) the texts at the rows of `first`: those of the observed items.
+        shortlist: How many candidates the function sees; never fewer than K.
+        weigh_by: `"similarity"`: each chosen row keeps the first selector's similarity. `"order"`: the chosen rows'
+            similarities are reassigned, the largest to the row that `rerank` puts first: the scale stays the same, and
+            the function also decides which neighbour counts most.
     """
 
     kind: ClassVar[str] = "rerank"
@@ -87,7 +87,7 @@ class RerankSelector:
         given = np.asarray(self.rerank(list(texts), candidates), dtype=np.float64)
         if given.shape != rows.shape or np.isnan(given).any():
             raise DataError(
-                "The re-ranking function gave no score for each candidate",
+                "The re-ranking function did not return one score per candidate",
                 got="NaN" if given.shape == rows.shape else f"shape {given.shape}",
                 expected=f"numbers of shape {rows.shape}",
             )

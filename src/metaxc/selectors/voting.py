@@ -1,20 +1,19 @@
-"""Few-shot: an item's first clicked queries vote, with its own text, for its neighbours.
+"""Few-shot selection: an item's first clicked queries vote, together with its own text, for its neighbours.
 
-The paper's one-shot form, for any number of queries. The voters are the item's text, which names the observed
-items with similar texts, and each revealed query, which names the classifiers that score it highest. Each
-observed item counts by the best vote it gets, and the K best win.
+This is the paper's one-shot form, for any number of queries. The item's text votes for the observed items with similar
+texts, and each revealed query for the classifiers that score it highest. An observed item counts by the best vote that
+it gets, and the K best are selected.
 
-A text and a query score on different scales. So a query's scores are moved to the text's: its mean over *all*
-observed items becomes the text's mean, its best score the text's best. Then every voter's first choice counts the
-same, and what counts less falls off as that voter says. Of four ways compared on pseudo-novel items
-(`benchmarks/votes.py`) none is clearly better. Equal spread in place of equal best gains a little on one data set, but
-where only some items have first clicks it costs points on another: classifiers' scores have longer tails than
-similarities of texts, so the queries take nearly all places. Ranks are close. Raw scores change next to nothing: beside
-similarities of texts they are too low to win a place.
+A text and a query score on different scales. A query's scores are therefore moved to the text's scale: its mean over
+*all* observed items becomes the text's mean, and its best score the text's best. Every voter's first choice then counts
+the same. Of four ways compared on pseudo-novel items (`benchmarks/votes.py`) none is clearly better. Equal spread
+instead of equal best gains a little on one data set, but where only some items have first clicks it costs points on
+another: classifiers' scores have longer tails than similarities of texts, so the queries take nearly all places. Ranks
+are close. Raw scores change almost nothing: they are too low beside similarities of texts to win a place.
 
-What the text votes for keeps its similarity to the last bit: an item without a revealed query has the neighbours
-it had. Only each voter's K best are looked at, and that is exact: who is not among the K best of any voter cannot
-be among the K best of all.
+Neighbours that the text votes for keep their similarity to the last bit: an item without revealed queries has the
+neighbours that it had. Only each voter's K best are considered, which is exact: a row that is not among the K best of
+any voter cannot be among the K best of all.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import numpy as np
 
 from metaxc.arrays import Floats, Rows
 from metaxc.index.topk import top_k
-from metaxc.selectors.nearest import without
+from metaxc.selectors.nearest import drop_one
 
 OWN_TEXT = -1
 """The voter of a neighbour that the item's own text brought."""
@@ -76,7 +75,7 @@ class Voters:
             voted, votes = self.search(queries, k)
         else:
             voted, votes = self.search(queries, k + 1)
-            voted, votes = without(voted, votes, exclude_self[owner])
+            voted, votes = drop_one(voted, votes, exclude_self[owner])
         best = scores.max(axis=1, initial=-np.inf)
         votes = on_scale(votes, queries @ self.mean_vector, (items @ self.mean_embedding)[owner], best[owner])
         return max_votes(rows, scores, owner, voted, votes)

@@ -12,7 +12,7 @@ import metaxc
 ROOT = Path(__file__).parent.parent
 
 
-def test_every_name_of_the_front_door_opens():
+def test_every_public_name_is_importable():
     for name in metaxc.__all__:
         assert getattr(metaxc, name).__name__ == name
     assert set(metaxc.__all__) <= set(dir(metaxc))
