@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from metaxc.cli.config_options import ConfigCommand, config_option, given_options
 from metaxc.cli.shared import (
-    Backend,
     Cache,
     Json,
-    Seed,
     Threads,
     invalid_option,
     print_json,
@@ -25,6 +24,8 @@ from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
     from metaxc.research.bench import Context, Record, Table
+
+IRENE = "metaxc.irene.config:IreneConfig"
 
 HELP = {
     "main": (
@@ -91,23 +92,12 @@ def _add_command(name: str) -> None:
                 "--work", help="Folder for models and encoders.  [default: OUT with the suffix .work]"
             ),
         ] = None,
-        encoder: Annotated[
-            str | None,
-            typer.Option(
-                help="Encoder of the default model: adapted, static or pretrained.  [default: as in train]"
-            ),
-        ] = None,
-        base: Annotated[
-            str | None, typer.Option(help="Pretrained weights: a sentence-transformers folder.")
-        ] = None,
-        backend: Backend = "auto",
-        epochs: Annotated[
-            int | None, typer.Option(min=1, help="Epochs of adapting the encoder.  [default: as in train]")
-        ] = None,
-        folds: Annotated[
-            int | None, typer.Option(min=0, help="Folds for tuning the constants.  [default: as in train]")
-        ] = None,
-        seed: Seed = 0,
+        encoder: Annotated[str | None, config_option(f"{IRENE}.encoder")] = None,
+        base: Annotated[str | None, config_option(f"{IRENE}.base")] = None,
+        backend: Annotated[str | None, config_option(f"{IRENE}.backend")] = None,
+        epochs: Annotated[int | None, config_option(f"{IRENE}.adapter.epochs")] = None,
+        folds: Annotated[int | None, config_option(f"{IRENE}.folds")] = None,
+        seed: Annotated[int | None, config_option(f"{IRENE}.seed")] = None,
         threads: Threads = 0,
         cache: Cache = None,
         as_json: Json = False,
@@ -121,16 +111,13 @@ def _add_command(name: str) -> None:
             )
         set_threads(threads)
         out = out or Path(f"{data.resolve().name}.jsonl")
-        settings: dict[str, Any] = {"backend": backend, "seed": seed}
-        for key, value in (("encoder", encoder), ("base", base), ("folds", folds)):
-            if value is not None:
-                settings[key] = value
-        if epochs is not None:
-            settings["adapter"] = {"epochs": epochs}
+        settings = given_options(
+            encoder=encoder, base=base, backend=backend, adapter__epochs=epochs, folds=folds, seed=seed
+        )
         context = _build_context(data, settings, work or out.with_suffix(".work"), cache)
         _run(name, context, out, rows or [], again, as_json)
 
-    app.command(name, help=HELP[name])(command)
+    app.command(name, help=HELP[name], cls=ConfigCommand)(command)
 
 
 for _name in HELP:

@@ -44,6 +44,7 @@ def evaluate(
     With --json: {"zero_shot": {"P@1": …}, "generalized": {…}, "intervals": …, "conventions": …} in percent, and
     the same of the baseline under "baseline".
     """
+    set_threads(threads)
     from metaxc.data import read_folder
     from metaxc.encoders import EmbeddingCache, frozen_base
     from metaxc.evaluation import encoder_search, model_search
@@ -51,7 +52,6 @@ def evaluate(
 
     if baseline not in (None, "encoder"):
         raise ConfigError("Unknown baseline", got=baseline, expected="encoder")
-    set_threads(threads)
     trained = load_model(model, base, cache)
     dataset, _ = with_split(read_folder(data), trained.about.get("split"))
     results = {"metaxc": evaluate_search(model_search(trained, dataset), dataset)}

@@ -46,6 +46,7 @@ def report(
     The file needs no network and no scripts, and can be printed or read on a phone. Requires: pip install
     'metaxc[research]'
     """
+    set_threads(threads)
     from metaxc.data import read_folder
     from metaxc.research.charts import import_altair
     from metaxc.research.report import build_report, collect_provenance, read_bench_rows, render_page
@@ -58,7 +59,6 @@ def report(
             expected="a file in an existing folder",
             fix="create the folder, or choose another --out",
         )
-    set_threads(threads)
     rows = read_bench_rows(bench or [])
     trained = load_model(model, base, cache)
     dataset, _ = with_split(read_folder(data), trained.about.get("split"))

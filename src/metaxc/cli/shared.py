@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 Threads = Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0 takes all cores.")]
-Seed = Annotated[
-    int, typer.Option("--seed", min=0, help="Random seed; same seed and threads, same result.")
-]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Random seed; same seed and threads, same result.")]
 Cache = Annotated[
     Path | None,
     typer.Option("--cache", help="Folder for embeddings.  [default: $METAXC_CACHE or ~/.cache/metaxc]"),

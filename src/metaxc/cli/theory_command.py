@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from metaxc.cli.config_options import config_option, given_options
 from metaxc.cli.shared import (
     Backend,
     Base,
@@ -18,6 +19,7 @@ from metaxc.cli.shared import (
     Model,
     Seed,
     Threads,
+    invalid_option,
     load_model,
     print_json,
     print_status,
@@ -32,23 +34,16 @@ if TYPE_CHECKING:
     from metaxc.research.theory.study import StudyRow
     from metaxc.research.theory.study_results import SettingSummary
 
+ASSUMPTIONS = "metaxc.research.theory.model_bounds:BoundAssumptions"
+
 
 def theory(
     model: Model,
     data: Data,
-    delta: Annotated[
-        float, typer.Option(help="δ: the probability with which a bound may fail.", min=1e-12, max=0.999)
-    ] = 0.05,
-    kappa: Annotated[
-        int | None,
-        typer.Option(
-            help="κ: the largest number of clicks in a good sample.  [default: the number in DATA]", min=0
-        ),
-    ] = None,
-    positive_weight: Annotated[
-        float, typer.Option(help="C: the weight of clicks in the loss.", min=1e-6)
-    ] = 4.0,
-    scale: Annotated[float, typer.Option(help="Multiplies the scores to give logits.", min=1e-6)] = 20.0,
+    delta: Annotated[float | None, config_option(f"{ASSUMPTIONS}.delta")] = None,
+    kappa: Annotated[int | None, config_option(f"{ASSUMPTIONS}.kappa")] = None,
+    positive_weight: Annotated[float | None, config_option(f"{ASSUMPTIONS}.positive_weight")] = None,
+    scale: Annotated[float | None, config_option(f"{ASSUMPTIONS}.scale")] = None,
     draws: Annotated[
         int,
         typer.Option(help="Random sign draws for the empirical estimate: at least 2, or 0 for none.", min=0),
@@ -65,13 +60,19 @@ def theory(
     discrepancies: docs/theory.md. With --json: quantities, assumed, deviations, complexities, totals, notes,
     empirical; an infinite value is null.
     """
+    set_threads(threads)
+    from pydantic import ValidationError
+
     from metaxc.data import read_folder
     from metaxc.research.theory import BoundAssumptions, compute_bounds
 
-    set_threads(threads)
     trained = load_model(model, base, cache)
     dataset, _ = with_split(read_folder(data), trained.about.get("split"))
-    assumptions = BoundAssumptions(delta, kappa, positive_weight, scale)
+    given = given_options(delta=delta, kappa=kappa, positive_weight=positive_weight, scale=scale)
+    try:
+        assumptions = BoundAssumptions.model_validate(given)
+    except ValidationError as error:
+        raise invalid_option(error) from error
     bounds = compute_bounds(trained, dataset, assumptions, draws=draws, seed=seed)
     if as_json:
         print_json({"data": dataset.name, "model": trained.fingerprint, **bounds.to_dict()})
@@ -93,9 +94,7 @@ def theory_study(
     ] = False,
     seeds: Annotated[
         int | None,
-        typer.Option(
-            help="Number of repetitions; more can be added later.  [default: 5, or 3 with --quick]", min=2
-        ),
+        typer.Option(help="Repetitions; more can be added later.  [default: depends on --quick]", min=2),
     ] = None,
     base: Base = None,
     backend: Backend = "auto",
@@ -108,6 +107,7 @@ def theory_study(
 
     Takes some minutes on one core once the texts are encoded. With --json: {"settings": …, "verdicts": …}.
     """
+    set_threads(threads)
     from metaxc.data import read_folder
     from metaxc.encoders import EmbeddingCache, Pretrained
     from metaxc.encoders.pretrained import DEFAULT
@@ -116,7 +116,6 @@ def theory_study(
     from metaxc.research.theory.study import QUICK_STUDY
     from metaxc.research.theory.study_results import read_study, summarise_settings, write_study
 
-    set_threads(threads)
     dataset = read_folder(data)
     texts = [*dataset.items.texts, *dataset.train.queries.texts]
     encoder = Pretrained(base or DEFAULT, cache=EmbeddingCache(cache), backend=backend, texts=texts)

@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from metaxc.arrays import Floats
 from metaxc.data import Dataset
@@ -31,21 +32,20 @@ ESTIMATE_SIZE = 64
 """Queries and items of the empirical estimate, which runs gradient ascent for every draw of signs."""
 
 
-@dataclass(frozen=True)
-class BoundAssumptions:
-    """What the bounds need in addition to the model.
+class BoundAssumptions(BaseModel):
+    """What the bounds need in addition to the model."""
 
-    Args:
-        delta: δ, the probability with which a bound may fail.
-        kappa: κ, the largest number of positives in a good set; None takes the number expected in a sample.
-        positive_weight: C, the weight of clicks in the loss.
-        scale: Multiplies the scores to give logits.
-    """
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    delta: float = 0.05
-    kappa: int | None = None
-    positive_weight: float = 4.0
-    scale: float = 20.0
+    delta: float = Field(0.05, ge=1e-12, le=0.999, description="probability δ with which a bound may fail")
+    kappa: int | None = Field(
+        None,
+        ge=0,
+        description="largest number κ of positives in a good set; as many as a sample is expected to have if "
+        "not given",
+    )
+    positive_weight: float = Field(4.0, ge=1e-6, description="weight C of clicks in the loss")
+    scale: float = Field(20.0, ge=1e-6, description="multiplies the scores to give logits")
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class ModelBounds:
         """The bounds as JSON."""
         return {
             "quantities": {**asdict(self.quantities), "p": self.quantities.p, "pairs": self.pairs},
-            "assumed": {**asdict(self.assumptions), "kappa": self.kappa},
+            "assumed": {**self.assumptions.model_dump(), "kappa": self.kappa},
             "deviations": [term.to_dict() for term in self.deviations],
             "complexities": [term.to_dict() for term in self.complexities],
             "totals": [term.to_dict() for term in self.totals],
