@@ -2,8 +2,7 @@
 
     python benchmarks/choices.py DATA... --out benchmarks/results/choices.json
 
-One row per choice, everything else at its default, each with its constants searched anew. No test query is
-looked at.
+One row per choice, everything else at its default, each with its own constants. No test query is used.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from folds import compare
+from pseudo_novel import compare
 
 ROWS: list[tuple[str, dict[str, Any]]] = [
     ("default", {}),
-    ("popularity 0, scale 20", {"adapter": {"popularity": 0.0, "scale": 20.0}}),
-    ("popularity 0, scale 12", {"adapter": {"popularity": 0.0}}),
-    ("popularity 1, scale 12", {"adapter": {"popularity": 1.0}}),
+    ("no logQ correction, scale 20", {"adapter": {"logq_correction": 0.0, "scale": 20.0}}),
+    ("no logQ correction, scale 12", {"adapter": {"logq_correction": 0.0}}),
+    ("logQ correction 1, scale 12", {"adapter": {"logq_correction": 1.0}}),
     ("2 epochs", {"adapter": {"epochs": 2}}),
     ("10 epochs", {"adapter": {"epochs": 10}}),
     ("centroids for ridge", {"classifiers": "centroid"}),
@@ -37,9 +36,10 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", help="only these rows")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/choices.json"))
     parser.add_argument("--folds", type=int, default=3)
+    parser.add_argument("--encoders-folder", type=Path, required=True, help="keeps adapted encoders")
     options = parser.parse_args()
     rows = [row for row in ROWS if not options.rows or row[0] in options.rows]
-    compare(options.data, rows, options.folds, options.out)
+    compare(options.data, rows, options.folds, options.encoders_folder, options.out)
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def run(name: str, folder: Path, options: argparse.Namespace) -> dict:
     config = IreneConfig(encoder=kind, **({"base": str(base)} if base else {}))
     started = time.process_time()
     kept = options.work / dataset.name / "encoders"
-    recipe = Irene(config, cache=cache, kept=kept)
+    recipe = Irene(config, cache=cache, encoder_cache=kept)
     model = recipe.fit(dataset, report=lambda line: print("  " + line, flush=True))
     learning = time.process_time() - started
     encoder: Encoder = model.encoder

@@ -1,9 +1,9 @@
-"""Which generator wins on pseudo-novel items, each given a search of its own.
+"""Which generator ranks pseudo-novel items best, each with its own settings.
 
     python benchmarks/generators.py DATA... --out benchmarks/results/generators.json
 
 The encoder and the classifiers are fitted once without the pseudo-novel items, and every generator is trained
-and judged on the same fold. No test query is looked at. The default of `IreneConfig.generator` follows.
+and validated on the same folds. No test query is used. The default of `IreneConfig.generator` follows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from folds import compare
+from pseudo_novel import compare
 
 
 def searches(encoder: str) -> list[tuple[str, dict[str, Any]]]:
@@ -26,9 +26,9 @@ def searches(encoder: str) -> list[tuple[str, dict[str, Any]]]:
             (f"weighted sum, K {k}", {"generator": "weighted_sum", "neighbours": k, "training": training})
         )
     for epochs, rate, depth in ((2, 2e-5, 1), (4, 1e-4, 1), (4, 5e-4, 1), (4, 1e-4, 2)):
-        training = {"epochs": epochs, "learning_rate": rate}
+        training = {"epochs": epochs, "learning_rate": rate, "depth": depth}
         name = f"transformer, {epochs} epochs at {rate:g}, depth {depth}"
-        rows.append((name, {"generator": "transformer", "depth": depth, "training": training}))
+        rows.append((name, {"generator": "transformer", "training": training}))
     for k, epochs in ((3, 8), (3, 24)):
         training = {"epochs": epochs, "learning_rate": 5e-4}
         name = f"post-norm transformer, K {k}, {epochs} epochs"
@@ -45,11 +45,13 @@ def main() -> None:
     parser.add_argument("--encoders", nargs="+", default=["adapted", "pretrained"])
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/generators.json"))
     parser.add_argument("--folds", type=int, default=3)
+    parser.add_argument("--encoders-folder", type=Path, required=True, help="keeps adapted encoders")
     options = parser.parse_args()
     compare(
         options.data,
         [row for encoder in options.encoders for row in searches(encoder)],
         options.folds,
+        options.encoders_folder,
         options.out,
     )
 

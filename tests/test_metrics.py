@@ -28,17 +28,17 @@ HIT = np.array([[True, False, True], [False, False, False], [True, False, True]]
 COUNTS = np.array([2, 1, 4])
 
 
-def test_hits_are_the_clicked_answers():
+def test_hits_are_the_clicked_results():
     np.testing.assert_array_equal(hits(RANKED, RELEVANT), HIT)
     np.testing.assert_array_equal(relevant_counts(RELEVANT), COUNTS)
 
 
-def test_a_pad_is_no_hit_even_where_the_query_before_clicked_the_last_item():
+def test_padding_is_no_hit_even_if_the_previous_query_clicked_the_last_item():
     relevant = csr_array(np.array([[0, 1], [1, 0]]))
     np.testing.assert_array_equal(hits(np.array([[-1], [-1]]), relevant), [[False], [False]])
 
 
-def test_hits_see_through_unsorted_rows_and_explicit_zeros():
+def test_hits_ignore_the_order_of_entries_and_explicit_zeros():
     stored = csr_array((np.array([1.0, 0.0, 1.0]), np.array([2, 1, 0]), np.array([0, 3])), shape=(1, 3))
     np.testing.assert_array_equal(hits(np.array([[0, 1, 2]]), stored), [[True, False, True]])
     np.testing.assert_array_equal(relevant_counts(stored), [2])
@@ -50,7 +50,7 @@ def test_nothing_relevant_and_nothing_ranked_are_no_hits():
     assert hits(np.empty((3, 0), dtype=np.int64), RELEVANT).shape == (3, 0)
 
 
-def test_precision_divides_by_k_even_where_the_ranking_is_shorter():
+def test_precision_divides_by_k_even_if_the_ranking_is_shorter():
     np.testing.assert_allclose(precision(HIT, 1), [1, 0, 1])
     np.testing.assert_allclose(precision(HIT, 3), [2 / 3, 0, 2 / 3])
     np.testing.assert_allclose(precision(HIT, 5), [2 / 5, 0, 2 / 5])
@@ -61,7 +61,7 @@ def test_recall_divides_by_the_number_of_relevant_items():
     np.testing.assert_allclose(recall(HIT, COUNTS, 100), [1, 0, 1 / 2])
 
 
-def test_ndcg_has_its_ideal_over_at_most_k_relevant_items():
+def test_ideal_of_ndcg_has_at_most_k_relevant_items():
     second, third, fourth = 1 / math.log2(3), 1 / 2, 1 / math.log2(5)
     np.testing.assert_allclose(ndcg(HIT, COUNTS, 3), [1.5 / (1 + second), 0, 1.5 / (1 + second + third)])
     np.testing.assert_allclose(
@@ -77,13 +77,13 @@ def test_inverse_propensities_of_a_worked_example():
     np.testing.assert_allclose(inverse_propensities(np.array([3]), 20), [default])
 
 
-def test_inverse_propensities_never_fall_below_one():
+def test_inverse_propensities_are_at_least_one():
     np.testing.assert_allclose(inverse_propensities(np.array([0, 1]), 1), [1, 1])
     with pytest.raises(DataError, match="training log"):
         inverse_propensities(np.array([0]), 0)
 
 
-def test_psp_weighs_hits_and_compares_with_the_best_ranking():
+def test_psp_weights_hits_and_compares_with_the_best_ranking():
     weight = np.array([1.0, 2.0, 3.0, 4.0, 9.0])
     gained, possible = propensity_scored_precision(RANKED, HIT, RELEVANT, weight, 1)
     np.testing.assert_allclose(gained, [4, 0, 1])
@@ -94,7 +94,7 @@ def test_psp_weighs_hits_and_compares_with_the_best_ranking():
     assert both.percent() == pytest.approx(100 * 9 / 17)
 
 
-def test_evaluate_ranking_speaks_in_percent_over_answerable_queries():
+def test_evaluate_ranking_averages_queries_with_relevant_items_in_percent():
     relevant = csr_array(np.array([[1, 0, 0, 1, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]]))
     values = evaluate_ranking(RANKED, relevant)
     assert values["P@1"] == pytest.approx(50)
@@ -104,13 +104,13 @@ def test_evaluate_ranking_speaks_in_percent_over_answerable_queries():
     assert "PSP@1" not in values
 
 
-def test_evaluate_ranking_names_every_metric_in_order():
+def test_evaluate_ranking_returns_every_metric_in_order():
     values = evaluate_ranking(RANKED, RELEVANT, inverse_propensity=np.ones(5))
     names = "P@1 P@3 P@5 R@1 R@3 R@5 R@10 R@30 R@100 nDCG@10 PSP@1 PSP@3 PSP@5"
     assert list(values) == names.split()
 
 
-def test_a_perfect_ranking_has_every_psp_at_100():
+def test_perfect_ranking_has_a_psp_of_100():
     values = evaluate_ranking(
         np.array([[3, 0, -1], [2, -1, -1], [3, 2, 1]]), RELEVANT, inverse_propensity=np.arange(1.0, 6.0)
     )
@@ -121,21 +121,21 @@ def test_a_perfect_ranking_has_every_psp_at_100():
 @pytest.mark.parametrize(
     ("ranked", "message"),
     [
-        (np.array([[0], [1]]), "does not fit"),
-        (np.array([0, 1, 2]), "does not fit"),
+        (np.array([[0], [1]]), "does not match"),
+        (np.array([0, 1, 2]), "does not match"),
         (np.array([[0.0], [1.0], [2.0]]), "rows"),
         (np.array([[0], [5], [1]]), "does not exist"),
         (np.array([[0], [-2], [1]]), "does not exist"),
         (np.array([[0, 0], [-1, -1], [1, 2]]), "twice"),
     ],
 )
-def test_an_impossible_ranking_is_an_error(ranked, message):
+def test_invalid_ranking_is_an_error(ranked, message):
     with pytest.raises(DataError, match=message):
         evaluate_ranking(ranked, RELEVANT)
 
 
-def test_errors_where_nothing_can_be_measured():
-    with pytest.raises(DataError, match="nothing to evaluate"):
+def test_input_that_cannot_be_evaluated_is_an_error():
+    with pytest.raises(DataError, match="no query to evaluate"):
         evaluate_ranking(RANKED, csr_array((3, 5)))
     with pytest.raises(DataError, match="no relevant item"):
         query_values(RANKED, csr_array(np.array([[1, 0, 0, 0, 0], [0] * 5, [1] * 5])))

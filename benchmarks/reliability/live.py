@@ -30,7 +30,7 @@ import numpy as np
 from world import model, text_of
 
 from metaxc.catalog import Catalog
-from metaxc.cli.serve_command import half_of_the_cores, opened, run
+from metaxc.cli.serve_command import default_threads, open_or_create_catalog, run_server
 from metaxc.cli.shared import THREADS, set_threads
 from metaxc.data import read_folder
 from metaxc.serve.serve_settings import ServeSettings
@@ -57,7 +57,7 @@ class Server:
         command += ["--model", str(model)] if model else []
         command += ["--data", str(data)] if data else []
         pipe = subprocess.PIPE
-        threads = dict.fromkeys(THREADS, str(half_of_the_cores()))  # as `metaxc serve` sets them
+        threads = dict.fromkeys(THREADS, str(default_threads()))  # as `metaxc serve` sets them
         self.process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, text=True, env={**threads, **os.environ}
         )
@@ -280,12 +280,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0)
     options = parser.parse_args()
     threading.Thread(target=end_with_parent, daemon=True).start()
-    settings = ServeSettings(port=0, most_queue=options.queue)
+    settings = ServeSettings(network={"port": 0}, queues={"max_waiting": options.queue})
     if options.model is None:
-        run(lambda: Catalog.create(options.catalog, model()), settings)
+        run_server(lambda: Catalog.create(options.catalog, model()), settings)
         return
-    set_threads(options.threads or half_of_the_cores())
-    run(lambda: opened(options.catalog, options.model, options.data, False, None, None), settings)
+    set_threads(options.threads or default_threads())
+    run_server(
+        lambda: open_or_create_catalog(options.catalog, options.model, options.data, False, None, None),
+        settings,
+    )
 
 
 if __name__ == "__main__":

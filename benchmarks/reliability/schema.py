@@ -47,7 +47,9 @@ def small_model() -> Emmett:
     items = {f"{size}-{colour}": f"{size} {colour} chair" for size in sizes for colour in colours}
     queries = {f"{colour}-{n}": f"somewhere {colour} to sit, {n}" for n in range(8) for colour in colours}
     clicks = [(name, item) for name, text in queries.items() for item in items if item.split("-")[1] in text]
-    dataset, _ = split(Dataset.of(items, queries, clicks, name="chairs"), novel=0.1, test=0.2, seed=0)
+    dataset, _ = split(
+        Dataset.from_clicks(items, queries, clicks, name="chairs"), novel=0.1, test=0.2, seed=0
+    )
     config = IreneConfig(encoder="static", adapter={"epochs": 5, "batch": 64, "learning_rate": 0.01})
     return Irene(config).fit(dataset)
 
@@ -56,7 +58,7 @@ def small_model() -> Emmett:
 def served(catalog: Catalog, limits: ServeSettings) -> Iterator[str]:
     """A server in a thread; its address."""
     ready, listening = threading.Event(), listen("127.0.0.1", 0)
-    app = make_app(lambda: catalog, limits, opened=ready.set)
+    app = make_app(lambda: catalog, limits, on_ready=ready.set)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
@@ -126,7 +128,7 @@ def run(examples: int, report: Any = print) -> dict[str, Any]:
     logging.getLogger("metaxc.serve").setLevel(logging.CRITICAL)
     model, operations = small_model(), {}
     for guarded in (False, True):
-        limits = ServeSettings(write_token=TOKEN) if guarded else ServeSettings()
+        limits = ServeSettings(tokens={"write": TOKEN}) if guarded else ServeSettings()
         headers = {"Authorization": f"Bearer {TOKEN}"} if guarded else {}
         with tempfile.TemporaryDirectory() as place:
             catalog = Catalog.create(Path(place) / "catalog", model)

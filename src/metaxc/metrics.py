@@ -1,16 +1,16 @@
-"""How good a ranking is, query by query: P@k, R@k, nDCG@k and propensity-scored P@k.
+"""Ranking metrics for each query: P@k, R@k, nDCG@k and propensity-scored P@k.
 
-Every metric is a pure function of arrays and returns one value per query, because means, confidence
-intervals and paired tests are all built on those. The ranking comes ordered: metrics never see a score, so
-they cannot break ties in a way of their own (three metric libraries give three values of P@1 on one run).
+Each metric is a pure function of arrays that returns one value per query, from which means, confidence intervals and
+paired tests are computed. The input is a ranking, not scores, so metrics cannot break ties in different ways (three
+metric libraries give three values of P@1 on the same run).
 
-- A ranking is `ranked`, (queries, depth) int64: items' rows, best first, -1 where there is no answer.
-  A metric deeper than the ranking counts the missing answers as wrong.
-- What was clicked is `relevant`, (queries, items): an entry other than 0 makes the item relevant.
-- **A query without any relevant item has no R@k, nDCG@k or PSP@k**, and they do not look: the caller
-  leaves such queries out. `query_values` refuses them, `evaluate_ranking` leaves them out itself.
+- `ranked` is the ranking, (queries, depth) int64: rows of items, best first, padded with -1. If a metric is deeper than
+  the ranking, the missing results count as wrong.
+- `relevant` is the clicks, (queries, items): an item is relevant if its entry is not 0.
+- **R@k, nDCG@k and PSP@k are undefined for a query without relevant items.** They do not check for it: `query_values`
+  raises an error for such queries, and `evaluate_ranking` leaves them out.
 
-Doubles are fractions; only `evaluate_ranking` and `PerQuery.percent` speak in percent.
+Values are fractions, except that `evaluate_ranking` and `PerQuery.percent` return percentages.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ PROPENSITY_B = 1.5
 
 
 class PerQuery(NamedTuple):
-    """A metric before it is averaged: its value over many queries is sum(gained) / sum(possible).
+    """The values of a metric for each query; over many queries it is sum(gained) / sum(possible).
 
-    `possible` is 1 for every query but for PSP@k, where it is the best that a ranking could have gained.
+    `possible` is 1 for every query, except for PSP@k, where it is the gain of the best possible ranking.
     """
 
     gained: Doubles
@@ -48,11 +48,11 @@ class PerQuery(NamedTuple):
 
 
 def hits(ranked: Rows, relevant: csr_array) -> Mask:
-    """Which answers are right.
+    """Which results are relevant.
 
     Args:
-        ranked: (queries, depth) int64, items best first, -1 for no answer.
-        relevant: (queries, items), other than 0 where an item is relevant.
+        ranked: (queries, depth) int64, rows of items, best first, padded with -1.
+        relevant: (queries, items), not 0 for relevant items.
 
     Returns:
         (queries, depth) bool.
@@ -66,27 +66,27 @@ def hits(ranked: Rows, relevant: csr_array) -> Mask:
         return np.zeros(ranked.shape, dtype=np.bool_)
     asked = np.arange(queries, dtype=np.int64)[:, None] * items + ranked
     place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
-    # A pad's key is the last item of the query before it, so pads are taken out by hand.
+    # The key of a -1 is that of the last item of the previous query, so padding is excluded explicitly.
     return np.asarray((known[place] == asked) & (ranked >= 0), dtype=np.bool_)
 
 
 def relevant_counts(relevant: csr_array) -> Rows:
-    """(queries,) int64, how many items are relevant to each query."""
+    """(queries,) int64, number of relevant items of each query."""
     return np.diff(_canonical(relevant).indptr).astype(np.int64)
 
 
 def precision(hit: Mask, k: int) -> Doubles:
-    """(queries,) P@k: right answers among the first k, divided by k."""
+    """(queries,) P@k: relevant results among the first k, divided by k."""
     return np.asarray(hit[:, :k].sum(axis=1) / _positive(k), dtype=np.float64)
 
 
 def recall(hit: Mask, relevant_count: Rows, k: int) -> Doubles:
-    """(queries,) R@k: right answers among the first k, divided by the number of relevant items."""
+    """(queries,) R@k: relevant results among the first k, divided by the number of relevant items."""
     return np.asarray(hit[:, : _positive(k)].sum(axis=1) / relevant_count, dtype=np.float64)
 
 
 def ndcg(hit: Mask, relevant_count: Rows, k: int) -> Doubles:
-    """(queries,) nDCG@k with gains of 0 and 1: the ideal ranking has min(k, relevant) right answers first."""
+    """(queries,) nDCG@k with gains of 0 and 1: the ideal ranking starts with min(k, relevant) relevant results."""
     discount = 1.0 / np.log2(np.arange(_positive(k)) + 2.0)
     gained = hit[:, :k] @ discount[: hit.shape[1]]
     ideal = np.cumsum(discount)[np.minimum(k, relevant_count) - 1]
@@ -99,15 +99,15 @@ def inverse_propensities(
     a: float = PROPENSITY_A,
     b: float = PROPENSITY_B,
 ) -> Doubles:
-    """How much a hit on each item weighs: the rarer in training, the more (Jain et al. 2016).
+    """The weight of a hit on each item, larger for items that are rare in training (Jain et al. 2016).
 
-    1 / p = 1 + C (count + b)^-a with C = (log n_queries - 1) (b + 1)^a. Fewer than 3 queries would make C
-    negative and a propensity more than 1; C is then 0 and all items weigh the same.
+    1 / p = 1 + C (count + b)^-a with C = (log n_queries - 1) (b + 1)^a. With fewer than 3 queries C would be negative
+    and a propensity larger than 1; C is then 0 and all items have the same weight.
 
     Args:
         click_counts: (items,) clicks of each item in the *training* log, 0 for novel items.
         n_queries: Number of training queries.
-        a, b: The constants of the model; 0.55 and 1.5 unless the benchmark says otherwise.
+        a, b: The constants of the model; 0.55 and 1.5 unless a benchmark defines others.
 
     Returns:
         (items,) float64, each at least 1.
@@ -121,21 +121,21 @@ def inverse_propensities(
 def propensity_scored_precision(
     ranked: Rows, hit: Mask, relevant: csr_array, inverse_propensity: Doubles, k: int
 ) -> PerQuery:
-    """PSP@k, where a hit weighs its item's inverse propensity, and what the best ranking would have had.
+    """PSP@k: hits weighted by the inverse propensity of their items, and the same for the best possible ranking.
 
-    As in the extreme classification literature the metric is sum(gained) / sum(possible) over queries, not
-    the mean of their ratios, so both parts are returned.
+    As in the extreme classification literature, the metric is sum(gained) / sum(possible) over queries, not the mean of
+    the ratios, so both parts are returned.
 
     Args:
         ranked: (queries, depth) int64.
         hit: (queries, depth) bool, from `hits(ranked, relevant)`.
         relevant: (queries, items).
         inverse_propensity: (items,) float64, from `inverse_propensities`.
-        k: The depth.
+        k: Number of results that count.
     """
     if inverse_propensity.shape != (relevant.shape[1],):
         raise DataError(
-            "Inverse propensities and items differ in number",
+            "The numbers of inverse propensities and items differ",
             got=inverse_propensity.shape,
             expected=(relevant.shape[1],),
         )
@@ -156,20 +156,20 @@ def propensity_scored_precision(
 def query_values(
     ranked: Rows, relevant: csr_array, *, inverse_propensity: Doubles | None = None
 ) -> dict[str, PerQuery]:
-    """All metrics of a ranking, by name, before averaging. Every query needs a relevant item.
+    """All metrics of a ranking by name, for each query. Each query must have a relevant item.
 
     Args:
         ranked: (queries, depth) int64.
         relevant: (queries, items).
-        inverse_propensity: (items,) float64; without it there is no PSP@k.
+        inverse_propensity: (items,) float64; PSP@k is computed only if it is given.
     """
     hit, relevant_count = hits(ranked, relevant), relevant_counts(relevant)
     if not relevant_count.all():
         raise DataError(
             "A query has no relevant item",
-            got=f"{int((relevant_count == 0).sum()):,} of {len(relevant_count):,} queries without",
+            got=f"{int((relevant_count == 0).sum()):,} of {len(relevant_count):,} queries without one",
             expected="at least one relevant item per query",
-            fix="leave these queries out, or call evaluate_ranking, which does",
+            fix="remove these queries, or call evaluate_ranking, which ignores them",
         )
     plain = {f"P@{k}": precision(hit, k) for k in PRECISION_AT}
     plain |= {f"R@{k}": recall(hit, relevant_count, k) for k in RECALL_AT}
@@ -184,12 +184,12 @@ def query_values(
 def evaluate_ranking(
     ranked: Rows, relevant: csr_array, *, inverse_propensity: Doubles | None = None
 ) -> dict[str, float]:
-    """All metrics of a ranking in percent, over the queries with at least one relevant item.
+    """All metrics of a ranking in percent, averaged over the queries with at least one relevant item.
 
     Args:
-        ranked: (queries, depth) int64, items best first, -1 for no answer.
-        relevant: (queries, items), other than 0 where an item is relevant.
-        inverse_propensity: (items,) float64, from `inverse_propensities`; without it there is no PSP@k.
+        ranked: (queries, depth) int64, rows of items, best first, padded with -1.
+        relevant: (queries, items), not 0 for relevant items.
+        inverse_propensity: (items,) float64, from `inverse_propensities`; PSP@k is computed only if it is given.
 
     Returns:
         P@1, 3, 5; R@1, 3, 5, 10, 30, 100; nDCG@10; PSP@1, 3, 5.
@@ -203,7 +203,7 @@ def evaluate_ranking(
     answerable = np.flatnonzero(relevant_counts(relevant))
     if not len(answerable):
         raise DataError(
-            "There is nothing to evaluate",
+            "There is no query to evaluate",
             got=f"{relevant.shape[0]:,} queries, none with a relevant item",
             expected="at least one query with a relevant item",
         )
@@ -214,7 +214,7 @@ def evaluate_ranking(
 
 
 def _canonical(relevant: csr_array) -> csr_array:
-    """The same relevant pairs with rows sorted, none twice and no explicit zeros; the input if it is so."""
+    """The relevant pairs sorted, without duplicates and explicit zeros; the input itself if it is already so."""
     if relevant.has_canonical_format and relevant.data.all():
         return relevant
     relevant = relevant.copy()
@@ -226,25 +226,25 @@ def _canonical(relevant: csr_array) -> csr_array:
 def _check_ranking(ranked: Rows, queries: int, items: int) -> None:
     if ranked.ndim != 2 or len(ranked) != queries:
         raise DataError(
-            "The ranking does not fit the queries",
+            "The ranking does not match the queries",
             got=f"shape {ranked.shape}",
             expected=f"shape ({queries}, depth)",
         )
     if not np.issubdtype(ranked.dtype, np.integer):
-        raise DataError("The ranking is not made of items' rows", got=ranked.dtype, expected="int64")
+        raise DataError("The ranking does not consist of item rows", got=ranked.dtype, expected="int64")
     if not ranked.size:
         return
     if ranked.min() < -1 or ranked.max() >= items:
         raise DataError(
-            "The ranking names an item that does not exist",
+            "The ranking contains an item that does not exist",
             got=f"rows from {ranked.min()} to {ranked.max()}",
-            expected=f"0 to {items - 1}, or -1 for no answer",
+            expected=f"0 to {items - 1}, or -1 for padding",
         )
     ordered = np.sort(ranked, axis=1)
     twice = np.flatnonzero(((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1))
     if len(twice):
         raise DataError(
-            "The ranking names an item twice for one query",
+            "The ranking contains an item twice for one query",
             got=f"query row {twice[0]} and {len(twice) - 1:,} more",
             expected="each item at most once per query",
         )
@@ -252,5 +252,5 @@ def _check_ranking(ranked: Rows, queries: int, items: int) -> None:
 
 def _positive(k: int) -> int:
     if k < 1:
-        raise ConfigError("The depth of a metric is out of its range", got=k, expected="at least 1")
+        raise ConfigError("The depth of a metric is out of range", got=k, expected="at least 1")
     return k

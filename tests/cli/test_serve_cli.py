@@ -11,10 +11,11 @@ from commands import run
 
 from metaxc.catalog import NewItem
 from metaxc.cli.catalog_command import known_queries
-from metaxc.cli.serve_command import half_of_the_cores, listen
+from metaxc.cli.serve_command import default_threads, listen
 from metaxc.data import split, write_folder
 from metaxc.irene import Irene, IreneConfig
 from metaxc.serve.client import Client
+from metaxc.serve.serve_settings import NetworkSettings
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def serving(*args, stop=signal.SIGTERM):
     assert "Traceback" not in errors
 
 
-def test_a_catalog_is_made_at_the_first_start_and_opened_at_the_next(model, data):
+def test_the_first_start_creates_the_catalog_and_the_next_opens_it(model, data):
     with serving(model, "--data", data) as url, Client(url) as client:
         client.add([NewItem("new", "grey cat")])
         assert client.preview("grey cat").pool == len(known_queries(data))
@@ -65,28 +66,36 @@ def test_a_catalog_is_made_at_the_first_start_and_opened_at_the_next(model, data
         assert "new" in {hit.id for hit in client.search(["fresh bread"], 100).answers[0].hits}
 
 
-def test_what_cannot_be_served_is_said_in_plain_words(model, monkeypatch, tmp_path):
+def test_invalid_options_are_rejected(model, monkeypatch, tmp_path):
     monkeypatch.delenv("METAXC_WRITE_TOKEN", raising=False)
     assert "without a token" in str(run("serve", model, "--host", "0.0.0.0").exception)
-    assert "--port is not right" in str(run("serve", model, "--port", "99999").exception)
+    assert "--port" in str(run("serve", model, "--port", "99999").exception)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused = run("serve", model, "--port", taken.getsockname()[1])
         assert "cannot listen" in str(refused.exception)
     assert run("serve", tmp_path / "nothing", "--port", "0").exit_code != 0
 
 
-def test_known_queries_are_drawn_the_same_way_each_time(data):
+def test_known_queries_are_sampled_deterministically(data):
     drawn = known_queries(data, 7)
     assert drawn == known_queries(data, 7)
     assert len(set(drawn)) == 7
 
 
-def test_answers_are_not_held_back_for_an_acknowledgement():
+def test_the_socket_names_its_protocol_so_that_asyncio_disables_nagle():
     with listen("127.0.0.1", 0) as listening:
-        assert listening.proto == socket.IPPROTO_TCP  # asyncio turns Nagle's delay off for these alone
+        assert listening.proto == socket.IPPROTO_TCP  # asyncio sets TCP_NODELAY only on these
 
 
-def test_searches_and_writes_share_the_cores(monkeypatch):
+def test_by_default_a_search_and_a_write_get_half_of_the_cores_each(monkeypatch):
     for cores, threads in ((1, 1), (2, 1), (3, 1), (8, 4)):
         monkeypatch.setattr("os.sched_getaffinity", lambda process, cores=cores: set(range(cores)))
-        assert half_of_the_cores() == threads
+        assert default_threads() == threads
+
+
+def test_the_help_shows_the_defaults_of_the_settings():
+    shown = " ".join(run("serve", "--help").output.split())
+    network = NetworkSettings()
+    assert f"[default: {network.port}]" in shown
+    assert f"[default: {network.host}]" in shown
+    assert NetworkSettings.model_fields["port"].description in shown

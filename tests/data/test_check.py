@@ -1,4 +1,4 @@
-"""Checking a folder: every problem is listed, and nothing a file may hold makes it raise."""
+"""Checking a folder: every problem is listed, and no file content raises an exception."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaxc.data.check import LONG_TEXT, SHOWN, Report, check_folder
+from metaxc.data.check import LONG_TEXT, MAX_LISTED, CheckReport, check_folder
 from metaxc.data.data_problems import Problem
 
 
@@ -30,7 +30,7 @@ def fill(folder: Path, **files: str | bytes) -> Path:
     return folder
 
 
-def found(report: Report) -> list[tuple[str, str, str, int | None]]:
+def found(report: CheckReport) -> list[tuple[str, str, str, int | None]]:
     return [(p.severity, p.kind, p.file, p.line) for p in report.problems]
 
 
@@ -91,14 +91,16 @@ def test_no_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("novel", "expected"),
     [
-        ("a\nb\nc\n", "The novel items are all of the items"),
-        ("", "The novel items are none of the items"),
+        ("a\nb\nc\n", "All items are novel"),
+        ("", "None of the items is novel"),
         ("b\nz\n", "The item id is unknown"),
     ],
 )
 def test_novel_list(tmp_path: Path, novel: str, expected: str) -> None:
     report = check_folder(fill(tmp_path, novel_txt=novel))
-    assert [(p.file, p.message) for p in report.errors] == [("novel.txt", expected)]
+    assert [(p.file, p.message) for p in report.problems if p.severity == "error"] == [
+        ("novel.txt", expected)
+    ]
 
 
 def test_leaks_are_warnings(tmp_path: Path) -> None:
@@ -110,8 +112,8 @@ def test_leaks_are_warnings(tmp_path: Path) -> None:
         ("warning", "novel text observed", "items.jsonl", 2),
         ("warning", "test query in train", "queries.test.jsonl", 1),
     ]
-    assert report.warnings[0].message.endswith("on line 1")
-    assert report.warnings[1].message.endswith("in queries.train.jsonl too, on line 2")
+    assert report.problems[0].message.endswith("on line 1")
+    assert report.problems[1].message.endswith("queries.train.jsonl, line 2")
 
 
 def test_notes(tmp_path: Path) -> None:
@@ -125,10 +127,10 @@ def test_notes(tmp_path: Path) -> None:
     ]
 
 
-def test_many_of_a_kind_are_counted_but_not_all_kept(tmp_path: Path) -> None:
+def test_many_problems_of_a_kind_are_counted_but_not_all_listed(tmp_path: Path) -> None:
     clicks = "q\ta\nr\tc\n" + "q\tz\n" * 50
     report = check_folder(fill(tmp_path, clicks_train_tsv=clicks))
-    assert [p.line for p in report.errors] == list(range(3, 3 + SHOWN))
+    assert [p.line for p in report.problems if p.severity == "error"] == list(range(3, 3 + MAX_LISTED))
     assert report.totals["clicks.train.tsv: unknown item id"] == 50
     assert report.counts["error"] == 50
 
@@ -166,7 +168,7 @@ names = st.sampled_from([
 
 @settings(max_examples=60, deadline=None)
 @given(files=st.dictionaries(names, anything, max_size=4))
-def test_no_content_makes_it_raise(tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]) -> None:
+def test_no_file_content_raises(tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]) -> None:
     folder = fill(tmp_path_factory.mktemp("data"))
     for name, content in files.items():
         (folder / name).write_bytes(content)

@@ -5,8 +5,8 @@ from metaxc.index import scan
 
 @pytest.fixture
 def small_scan(monkeypatch):
-    """Codes come into play with a few dozen vectors, so that small worlds test them too."""
-    monkeypatch.setattr(scan, "FEWEST", 64)
+    """Codes are used from a few dozen vectors on, so that small tests cover them."""
+    monkeypatch.setattr(scan, "MIN_VECTORS", 64)
     monkeypatch.setattr(scan, "SHORTLIST", 60)
-    monkeypatch.setattr(scan, "FEW_ALLOWED", 20)
-    monkeypatch.setattr(scan, "LARGEST_SHARE", 1)
+    monkeypatch.setattr(scan, "MAX_EXACT_ALLOWED", 20)
+    monkeypatch.setattr(scan, "SHORTLIST_DIVISOR", 1)

@@ -1,4 +1,4 @@
-"""Vectors that resemble those of a catalog, and what must be found among them."""
+"""Vectors that resemble those of a catalog, and the correct search results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KINDS = [ExactIndex, ScanIndex]
 
 
 def catalog_vectors(count: int, dim: int, seed: int, centres: int = 50):
-    """(count, dim) float32: clustered, their norms varying."""
+    """(count, dim) float32: clustered, with varying norms."""
     random = np.random.default_rng(seed)
     middle = np.random.default_rng(99).standard_normal((centres, dim))
     vectors = middle[random.integers(0, centres, count)] + 0.8 * random.standard_normal((count, dim))
@@ -19,7 +19,7 @@ def catalog_vectors(count: int, dim: int, seed: int, centres: int = 50):
 
 
 def brute_force(world: dict, queries, k: int, allowed=None):
-    """Keys (n, k) of the best of a dict of vectors by key, scores in float64, ties by key."""
+    """Best keys (n, k) of a dict of vectors by key, scored in float64, ties by key."""
     keys = np.array(sorted(key for key in world if allowed is None or key in allowed), np.int64)
     answer = np.full((len(queries), k), -1, np.int64)
     if len(keys):
@@ -30,6 +30,11 @@ def brute_force(world: dict, queries, k: int, allowed=None):
 
 
 def recall(found, right) -> float:
-    """Share of the right keys that were found."""
+    """Share of the correct keys that were found."""
     hits = [len(set(one) & set(other)) for one, other in zip(found.tolist(), right.tolist(), strict=True)]
     return sum(hits) / right.size
+
+
+def stored_vectors(index, keys):
+    """The vectors (n, dim) that an index has for the keys."""
+    return index._table.vectors[index._table.find(np.asarray(keys))]

@@ -1,4 +1,4 @@
-"""What is the scan's own: its codes, its rebuild, and that it does scan."""
+"""What is specific to the scan index: its codes, its rebuild, and that it does scan."""
 
 from threading import Event
 
@@ -8,78 +8,80 @@ import pytest
 from index_worlds import brute_force, catalog_vectors, recall
 
 from metaxc.index import ScanIndex, scan
-from metaxc.index.codes import FEW, Codes, Wear
-from metaxc.index.ranking import ranked
+from metaxc.index.exact import rank_candidates
+from metaxc.index.pq_codes import SINGLE_THREAD_MAX, PQCodes, QuantisationFit
 
 DIM = 24
 
 
-def scanned_afresh(codes: Codes, vectors, queries, k):
-    """What faiss itself finds with the same code book and all vectors added in order."""
-    fresh = faiss.deserialize_index(codes.arrays()["codes"])
+def search_new_index(codes: PQCodes, vectors, queries, k):
+    """Scores that faiss itself finds with the same code book and all vectors added in order."""
+    fresh = faiss.deserialize_index(codes.to_arrays()["codes"])
     fresh.reset()
     fresh.add(vectors)
     return fresh.search(queries, k)[0]
 
 
-def test_codes_changed_in_place_are_those_faiss_would_have_made():
+def test_codes_changed_in_place_equal_those_of_faiss():
     random = np.random.default_rng(0)
     vectors = catalog_vectors(700, DIM, seed=1)
     queries = catalog_vectors(20, DIM, seed=2)
-    codes = Codes.trained(vectors[:300], vectors[:300])
-    codes.put(np.arange(500), codes.encoded(vectors[:500]))
+    codes = PQCodes.train(vectors[:300], vectors[:300])
+    codes.write(np.arange(500), codes.encode(vectors[:500]))
     held = vectors[:500].copy()
     for _ in range(5):
         rows = random.choice(len(held), 100, replace=False)
         held[rows] = vectors[random.integers(0, 700, 100)]
-        codes.put(rows, codes.encoded(held[rows]))
+        codes.write(rows, codes.encode(held[rows]))
         left = len(held) - int(random.integers(1, 80))
         sources, targets = np.arange(left, len(held)), random.choice(left, len(held) - left, replace=False)
         held[targets] = held[sources]
-        codes.move(sources, targets)
+        codes.copy_rows(sources, targets)
         codes.truncate(left)
         held = np.concatenate([held[:left], vectors[500:533]])
-        codes.put(np.arange(left, len(held)), codes.encoded(vectors[500:533]))
+        codes.write(np.arange(left, len(held)), codes.encode(vectors[500:533]))
         assert len(codes) == len(held)
-        np.testing.assert_array_equal(codes.search(queries, 30)[1], scanned_afresh(codes, held, queries, 30))
+        np.testing.assert_array_equal(
+            codes.search(queries, 30)[1], search_new_index(codes, held, queries, 30)
+        )
 
 
-def test_the_same_sample_gives_the_same_codes():
+def test_same_sample_gives_same_codes():
     sample = catalog_vectors(500, DIM, seed=1)
-    one, other = (Codes.trained(sample, sample, seed=3).arrays()["codes"] for _ in range(2))
+    one, other = (PQCodes.train(sample, sample, seed=3).to_arrays()["codes"] for _ in range(2))
     np.testing.assert_array_equal(one, other)
-    assert (Codes.trained(sample, sample, seed=4).arrays()["codes"] != one).any()
+    assert (PQCodes.train(sample, sample, seed=4).to_arrays()["codes"] != one).any()
 
 
-def test_a_scan_looks_at_the_shortlist_only(small_scan, monkeypatch):
-    """With a shortlist of 60 among 2,000 hardly any vector is looked at, and still nearly all are found."""
-    looked = []
+def test_scan_compares_only_the_shortlist(small_scan, monkeypatch):
+    """With a shortlist of 60 out of 2,000, few vectors are compared, and nearly all results are still found."""
+    compared = []
     monkeypatch.setattr(
         scan,
-        "ranked",
-        lambda *given: looked.append(len(given[2])) or ranked(*given),
+        "rank_candidates",
+        lambda *given: compared.append(len(given[2])) or rank_candidates(*given),
     )
     vectors = catalog_vectors(2000, DIM, seed=1)
     index = ScanIndex(DIM)
     index.add(np.arange(2000), vectors)
     queries = catalog_vectors(100, DIM, seed=3)
     found = index.search(queries, 5)[0]
-    assert looked == [60] * 100
+    assert compared == [60] * 100
     assert recall(found, brute_force(dict(enumerate(vectors)), queries, 5)) > 0.99
 
 
-def test_a_filter_enlarges_the_shortlist(small_scan, monkeypatch):
+def test_filter_enlarges_the_shortlist(small_scan, monkeypatch):
     asked = []
-    search = Codes.search
+    search = PQCodes.search
     monkeypatch.setattr(
-        Codes, "search", lambda codes, queries, k: asked.append(k) or search(codes, queries, k)
+        PQCodes, "search", lambda codes, queries, k: asked.append(k) or search(codes, queries, k)
     )
     index = ScanIndex(DIM)
     index.add(np.arange(2000), catalog_vectors(2000, DIM, seed=1))
     query = catalog_vectors(1, DIM, seed=3)
     index.search(query, 5, np.arange(0, 2000, 2))
     index.search(query, 5, np.arange(20))
-    assert asked == [180]  # 60 · 2 · 1.5; the few are looked at one and all
+    assert asked == [180]  # 60 · 2 · 1.5; the few allowed vectors are compared without a scan
 
 
 def test_codes_that_no_longer_fit_are_rebuilt(small_scan):
@@ -89,16 +91,16 @@ def test_codes_that_no_longer_fit_are_rebuilt(small_scan):
     index.add(np.arange(600, 1200), catalog_vectors(600, DIM, seed=2))
     index.wait()
     assert index._codes is before
-    # 30 times as long: as if another model had made them.
+    # 30 times as long, as if another model had computed them.
     index.add(np.arange(1200, 2400), 30 * catalog_vectors(1200, DIM, seed=3))
     index.wait()
     assert index._codes is not before
     assert len(index._codes) == 2400
-    assert not index._codes.worn()
+    assert not index._codes.needs_retraining()
 
 
-def test_long_vectors_are_coded_well_because_they_are_answered_most(small_scan):
-    """One in fifty is ten times as long as the rest: nearly all answers are among them."""
+def test_long_vectors_have_accurate_codes_because_they_are_found_most(small_scan):
+    """One in fifty is ten times as long as the rest, and nearly all results are among them."""
     vectors = catalog_vectors(3000, DIM, seed=1)
     vectors[::50] *= 10
     index = ScanIndex(DIM)
@@ -109,7 +111,7 @@ def test_long_vectors_are_coded_well_because_they_are_answered_most(small_scan):
     assert recall(index.search(queries, 10)[0], right) > 0.99
 
 
-def test_a_vector_unlike_all_others_is_found_at_once_and_its_codes_are_not_trusted(small_scan):
+def test_outliers_are_found_at_once_whatever_their_codes(small_scan):
     index = ScanIndex(DIM)
     vectors = catalog_vectors(700, DIM, seed=1)
     index.add(np.arange(600), vectors[:600])
@@ -123,62 +125,66 @@ def test_a_vector_unlike_all_others_is_found_at_once_and_its_codes_are_not_trust
     queries = catalog_vectors(50, DIM, seed=4)
     allowed = set(range(100, 620))
     assert index._codes is before
-    assert len(before.odd) == 30
-    assert np.isin(np.arange(600, 630), index._slots.keys[before.odd]).all()
+    assert len(before.outliers) == 30
+    assert np.isin(np.arange(600, 630), index._table.keys[before.outliers]).all()
     np.testing.assert_array_equal(index.search(queries, 5)[0], brute_force(world, queries, 5))
     np.testing.assert_array_equal(
         index.search(queries, 5, np.array(sorted(allowed)))[0], brute_force(world, queries, 5, allowed)
     )
     index.add(np.arange(600, 630), vectors[600:630])
-    assert len(before.odd) < 5
+    assert len(before.outliers) < 5
 
 
-def test_twins_beyond_the_shortlist_come_in_the_order_of_their_keys(small_scan):
-    """All have the code of a vector that the codes were trained on, so the scan cannot tell which ones to keep."""
+def test_equal_vectors_beyond_the_shortlist_are_ordered_by_key(small_scan):
+    """All have the same code, so the scan cannot decide which of them belong to the shortlist."""
     vectors = catalog_vectors(600, DIM, seed=1)
     index = ScanIndex(DIM)
     index.add(np.arange(1000, 1600), vectors)
     longest = vectors[[np.linalg.norm(vectors, axis=1).argmax()]]
     index.add(np.random.default_rng(0).permutation(200), np.repeat(longest, 200, axis=0))
-    assert len(index._codes.odd) == 0
+    assert len(index._codes.outliers) == 0
     assert index.search(longest, 10)[0].tolist() == [list(range(10))]
     even = np.arange(0, 1600, 2)
     assert index.search(longest, 10, even)[0].tolist() == [list(range(0, 20, 2))]
 
 
-def test_wear_is_judged_by_enough_vectors():
-    assert not Wear(trained=0.1, added=511, error=99.0, length=100.0).worn(1000)
-    assert Wear(trained=0.1, added=512, error=16.0, length=100.0).worn(1000)
-    assert not Wear(trained=0.1, added=512, error=14.0, length=100.0).worn(1000)
-    assert not Wear(trained=0.1, added=512, error=16.0, length=100.0).worn(10_000)
+def test_retraining_needs_enough_added_vectors():
+    def needs_retraining(added, added_error, count):
+        fit = QuantisationFit(trained_error=0.1, added=added, added_error=added_error, added_length=100.0)
+        return fit.needs_retraining(count)
+
+    assert not needs_retraining(511, 99.0, 1000)
+    assert needs_retraining(512, 16.0, 1000)
+    assert not needs_retraining(512, 14.0, 1000)
+    assert not needs_retraining(512, 16.0, 10_000)
 
 
 @pytest.mark.parametrize("grown", [True, False])
 @pytest.mark.parametrize("when", ["before the training", "before the swap"])
-def test_searches_and_changes_go_on_while_codes_are_rebuilt(small_scan, monkeypatch, grown, when):
+def test_searches_and_changes_continue_during_a_rebuild(small_scan, monkeypatch, grown, when):
     started, go = Event(), Event()
-    train, fill = Codes.trained, ScanIndex._filled
+    train, encode = PQCodes.train, ScanIndex._encode_next_chunk
 
-    def held_up(now):
+    def pause_if(now):
         if now:
             started.set()
             assert go.wait(30)
 
-    def trained(sample, typical, seed):
-        held_up(when == "before the training")
-        return train(sample, typical, seed)
+    def paused_train(sample, fit_sample, seed):
+        pause_if(when == "before the training")
+        return train(sample, fit_sample, seed)
 
-    def filled(index, codes):
-        more = fill(index, codes)
-        held_up(not more and when == "before the swap")
+    def paused_encode(index, codes):
+        more = encode(index, codes)
+        pause_if(not more and when == "before the swap")
         return more
 
     vectors = catalog_vectors(900, DIM, seed=1)
     query = catalog_vectors(1, DIM, seed=3)
     index = ScanIndex(DIM)
     index.add(np.arange(50), vectors[:50])
-    monkeypatch.setattr(Codes, "trained", trained)
-    monkeypatch.setattr(ScanIndex, "_filled", filled)
+    monkeypatch.setattr(PQCodes, "train", paused_train)
+    monkeypatch.setattr(ScanIndex, "_encode_next_chunk", paused_encode)
     index.add(np.arange(50, 700), vectors[50:700])
     assert started.wait(30)
     world = dict(enumerate(vectors[:700]))
@@ -198,13 +204,13 @@ def test_searches_and_changes_go_on_while_codes_are_rebuilt(small_scan, monkeypa
     assert len(index._codes) == len(index) == len(world)
     queries = catalog_vectors(50, DIM, seed=4)
     np.testing.assert_array_equal(index.search(queries, 5)[0], brute_force(world, queries, 5))
-    held = index._slots.vectors[: len(index)]
+    held = index._table.vectors[: len(index)]
     np.testing.assert_array_equal(
-        index._codes.search(queries, 40)[1], scanned_afresh(index._codes, held, queries, 40)
+        index._codes.search(queries, 40)[1], search_new_index(index._codes, held, queries, 40)
     )
 
 
-def test_a_rebuild_that_fails_leaves_the_index_as_it_was(small_scan, monkeypatch):
+def test_failed_rebuild_leaves_the_index_unchanged(small_scan, monkeypatch):
     index = ScanIndex(DIM)
     index.add(np.arange(10), catalog_vectors(10, DIM, seed=1))
     vectors = catalog_vectors(200, DIM, seed=1)
@@ -213,23 +219,23 @@ def test_a_rebuild_that_fails_leaves_the_index_as_it_was(small_scan, monkeypatch
         def fails(sample, typical, seed):
             raise MemoryError
 
-        broken.setattr(Codes, "trained", fails)
-        index._one_rebuild.acquire()
+        broken.setattr(PQCodes, "train", fails)
+        index._rebuild_lock.acquire()
         with pytest.raises(MemoryError):
-            index._rebuilt()
+            index._rebuild()
     index.add(np.arange(200), vectors)
     index.wait()
     assert len(index._codes) == 200
 
 
-def test_few_vectors_are_coded_on_one_thread_as_many_are_on_all():
-    vectors = np.random.default_rng(0).normal(size=(FEW + 1, 64)).astype(np.float32)
-    codes, before = Codes.trained(vectors, vectors), faiss.omp_get_max_threads()
+def test_codes_do_not_depend_on_the_number_of_threads():
+    vectors = np.random.default_rng(0).normal(size=(SINGLE_THREAD_MAX + 1, 64)).astype(np.float32)
+    codes, before = PQCodes.train(vectors, vectors), faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(2)
     try:
-        many, few = codes.encoded(vectors), codes.encoded(vectors[:FEW])
+        many, few = codes.encode(vectors), codes.encode(vectors[:SINGLE_THREAD_MAX])
         assert faiss.omp_get_max_threads() == 2
     finally:
         faiss.omp_set_num_threads(before)
-    np.testing.assert_array_equal(few.codes, many.codes[:FEW])
-    np.testing.assert_allclose(few.errors, many.errors[:FEW], rtol=1e-5)
+    np.testing.assert_array_equal(few.codes, many.codes[:SINGLE_THREAD_MAX])
+    np.testing.assert_allclose(few.errors, many.errors[:SINGLE_THREAD_MAX], rtol=1e-5)

@@ -1,6 +1,6 @@
-"""Under load, and for a long time: short forms of `benchmarks/reliability`, on a real service in a process of its own.
+"""Load tests of a real service in its own process: short versions of `benchmarks/reliability`.
 
-How fast it is, is measured there; here is what must hold on any machine.
+Speed is measured there; these tests check what must hold on any machine.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "reliability"
 
 @pytest.fixture(autouse=True)
 def _benchmarks(monkeypatch):
-    """Their folder on the path, as when they run."""
+    """Import the benchmarks as if they were run from their folder."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield
     for name in ("overload", "streaming", "soak", "live", "world"):
         sys.modules.pop(name, None)
 
 
-def test_an_overloaded_service_answers_or_refuses_and_loses_nothing():
+def test_an_overloaded_service_answers_or_rejects_and_loses_no_write():
     from overload import run
 
     found = run(seconds=2.0, queries=32, queue=16)
@@ -34,7 +34,7 @@ def test_an_overloaded_service_answers_or_refuses_and_loses_nothing():
     assert found["exit code"] == 0
 
 
-def test_what_streams_in_is_found_by_the_next_search_and_moved_by_its_first_click():
+def test_streamed_items_are_found_by_the_next_search_and_changed_by_their_first_click():
     from streaming import run
 
     found = run(rounds=1, seconds=1.0)
@@ -46,7 +46,7 @@ def test_what_streams_in_is_found_by_the_next_search_and_moved_by_its_first_clic
     assert found["exit code"] == 0
 
 
-def test_after_many_deletes_the_catalog_is_what_a_dict_says():
+def test_after_many_deletes_the_catalog_equals_a_dict():
     from soak import run
 
     found = run(operations=300, most_seconds=60.0, items=5_200)

@@ -1,4 +1,4 @@
-"""A shop behind the service: a real model, a real catalog, a real app."""
+"""A small shop behind a real service: model, catalog and app."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from served import HOME, running
+from running_service import HOME, running
 
 from metaxc.catalog import Catalog, CatalogSettings
 from metaxc.data import split
@@ -19,7 +19,7 @@ from metaxc.serve.app import make_app
 
 @pytest.fixture(scope="session")
 def trained(shop, tmp_path_factory) -> Path:
-    """A model folder: food queries find animal items, as their clicks say."""
+    """A model folder; by the clicks, queries for food find animals."""
     dataset, _ = split(shop, novel=0.1, test=0.2, seed=0)
     config = IreneConfig(encoder="static", adapter={"epochs": 40, "batch": 64, "learning_rate": 0.01})
     folder = tmp_path_factory.mktemp("served") / "model"
@@ -40,7 +40,7 @@ def catalog(model, shop, tmp_path) -> Catalog:
 
 @pytest.fixture
 def http(catalog) -> Iterator[TestClient]:
-    """The service without tokens, as this machine calls it."""
+    """The service without tokens, called from this machine."""
     with TestClient(make_app(catalog), base_url=HOME) as client:
         yield client
 
@@ -59,8 +59,8 @@ def site(trained, shop, tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def driver() -> Iterator[Any]:
-    """A browser; without chromium its tests are skipped."""
-    from looking import CHROMIUM, DRIVER, browser
+    """A browser; its tests are skipped if chromium is missing."""
+    from page_browser import CHROMIUM, DRIVER, browser
 
     if not (CHROMIUM and DRIVER):
         pytest.skip("chromium is not installed: apt install chromium chromium-driver")
@@ -70,12 +70,12 @@ def driver() -> Iterator[Any]:
 
 @pytest.fixture
 def look(site, driver) -> Iterator[Any]:
-    """Somebody at a wide, light screen; what the console says at the end is an error of the page."""
-    from looking import Looking
+    """The page on a wide screen with a light theme; the browser's console must be empty at the end."""
+    from page_browser import PageBrowser
 
-    look = Looking(driver, site)
+    look = PageBrowser(driver, site)
     look.resize(1280)
     look.prefer("light")
-    look.complaints()
+    look.console_errors()
     yield look
-    assert look.complaints() == []
+    assert look.console_errors() == []

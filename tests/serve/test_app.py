@@ -1,8 +1,8 @@
-"""The verbs of the catalog over HTTP."""
+"""The operations of the catalog over HTTP."""
 
 import pytest
 from fastapi.testclient import TestClient
-from served import HOME, add
+from running_service import HOME, add
 
 from metaxc.catalog import Catalog
 from metaxc.serve.app import make_app
@@ -25,7 +25,7 @@ def test_an_added_item_is_in_the_next_search(http):
     assert add(http, "new", "grey cat", tags=["pets"]).json() == {"added": 0, "unchanged": 1}
 
 
-def test_a_search_answers_each_query_with_its_seconds(http, model):
+def test_a_search_returns_the_hits_of_each_query_and_the_seconds(http, model):
     asked = ["fresh bread", "cheap lemon"]
     answer = http.post("/v1/search", json={"queries": asked, "k": 3}).json()
     assert [one["query"] for one in answer["answers"]] == asked
@@ -64,7 +64,7 @@ def test_a_first_click_changes_an_items_neighbours(http):
     assert neighbours()[0] == before
 
 
-def test_the_life_of_an_item(http):
+def test_an_item_is_added_changed_and_deleted(http):
     name = "a/b c?d=ü#"
     path = "/v1/items/a%2Fb%20c%3Fd=%C3%BC%23"
     assert add(http, name, "grey cat").status_code == 200
@@ -89,7 +89,7 @@ def test_the_same_id_with_other_content_is_a_conflict_and_nothing_of_the_batch_i
     assert http.get("/v1/items/other").status_code == 404
 
 
-def test_a_list_in_pages(http, model):
+def test_a_list_comes_in_pages(http, model):
     add(http, "new", "grey cat", tags=["pets"])
     names, after = [], None
     while True:
@@ -114,20 +114,20 @@ def test_a_preview_recomputes_without_a_neighbour(http):
     assert http.get("/v1/items", params={"limit": 500}).json()["next"] is None  # nothing was added
 
 
-def test_represented_texts_are_the_models(http, model):
+def test_represented_texts_are_the_models_meta_classifiers(http, model):
     answer = http.post("/v1/represent", json={"texts": ["grey cat", "old dog"]}).json()
     assert answer["model"] == model.fingerprint
     assert answer["vectors"] == pytest.approx(model.represent(["grey cat", "old dog"]), abs=1e-5)
 
 
-def test_about_is_the_catalog_in_figures(http, model):
+def test_about_summarizes_the_catalog(http, model):
     about = http.get("/v1/about").json()
     assert about["model"] == model.fingerprint
     assert sum(about["items"].values()) == len(model.items)
     assert about["read_only"] is False
 
 
-def test_the_page_and_every_answer_carry_their_headers(http):
+def test_every_response_has_the_security_headers(http):
     for path in ("/", "/static/index.html", "/static/none.js", "/v1/about", "/healthz", "/nowhere"):
         answer = http.get(path)
         assert answer.headers["content-security-policy"].startswith("default-src 'self';")
@@ -139,7 +139,7 @@ def test_the_page_and_every_answer_carry_their_headers(http):
     assert http.get("/static/%2e%2e/app.py").status_code == 404
 
 
-def test_a_read_only_catalog_answers_and_changes_nothing(catalog, model, tmp_path):
+def test_a_read_only_catalog_is_searched_but_not_changed(catalog, model, tmp_path):
     catalog.close()
     reader = Catalog.open(tmp_path / "catalog", model, read_only=True)
     with TestClient(make_app(reader), base_url=HOME) as http:
@@ -149,7 +149,7 @@ def test_a_read_only_catalog_answers_and_changes_nothing(catalog, model, tmp_pat
         assert "reading only" in refused.json()["what"]
 
 
-def test_it_is_ready_between_opening_and_closing(catalog):
+def test_requests_are_rejected_until_the_catalog_is_open(catalog):
     app = make_app(lambda: catalog, ServeSettings())
     client = TestClient(app, base_url=HOME)  # without its lifespan: still opening
     assert client.get("/readyz").status_code == 503
@@ -162,7 +162,7 @@ def test_it_is_ready_between_opening_and_closing(catalog):
     assert client.get("/metrics").status_code == 200
 
 
-def test_nothing_of_the_inside_is_told(http, catalog, monkeypatch, caplog):
+def test_internal_errors_are_logged_but_not_shown(http, catalog, monkeypatch, caplog):
     def breaks(*args, **kwargs):
         raise RuntimeError("secret /home/somebody/catalog")
 
@@ -173,7 +173,7 @@ def test_nothing_of_the_inside_is_told(http, catalog, monkeypatch, caplog):
         "what": "Internal error",
         "got": None,
         "expected": None,
-        "fix": "the service's log says more",
+        "fix": "see the service's log",
     }
     assert "secret" in caplog.text
     assert "Traceback" in caplog.text

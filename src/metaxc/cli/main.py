@@ -12,10 +12,8 @@ from metaxc.cli import (
     data_command,
     encoder_command,
     evaluate_command,
-    explain_command,
+    model_commands,
     report_command,
-    represent_command,
-    search_command,
     serve_command,
     theory_command,
     train_command,
@@ -37,11 +35,11 @@ app.add_typer(data_command.app, name="data")
 app.add_typer(encoder_command.app, name="encoder")
 app.command("train", cls=ConfigCommand)(train_command.train)
 app.command("evaluate")(evaluate_command.evaluate)
-app.command("represent")(represent_command.represent)
-app.command("search")(search_command.search)
-app.command("explain")(explain_command.explain)
+app.command("represent")(model_commands.represent)
+app.command("search")(model_commands.search)
+app.command("explain")(model_commands.explain)
 app.add_typer(catalog_command.app, name="catalog")
-app.command("serve")(serve_command.serve)
+app.command("serve", cls=ConfigCommand)(serve_command.serve)
 app.add_typer(bench_command.app, name="bench")
 app.command("report")(report_command.report)
 app.command("theory", cls=ConfigCommand)(theory_command.theory)

@@ -1,21 +1,28 @@
-"""`metaxc serve`: the live catalog over HTTP, with its page."""
+"""`metaxc serve`: the live catalog over HTTP, with its web page."""
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from metaxc.cli.catalog_command import known_queries
+from metaxc.cli.config_options import config_option, given_options
 from metaxc.cli.shared import Base, Cache, Model, invalid_option, load_model, print_status, set_threads
 from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
     from metaxc.catalog import Catalog
     from metaxc.serve.serve_settings import ServeSettings
+
+NETWORK = "metaxc.serve.serve_settings:NetworkSettings"
+BACKLOG = (
+    2048  # connections that wait to be accepted: under overload they get a 429 instead of a connection error
+)
 
 
 def serve(
@@ -25,80 +32,82 @@ def serve(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="Data set folder: its training queries are what a preview looks at."),
+        typer.Option(
+            "--data",
+            help="Data set folder; a new catalog keeps a sample of its training queries for previews.",
+        ),
     ] = None,
-    host: Annotated[
-        str,
-        typer.Option("--host", help="Address to listen on; other than loopback needs $METAXC_WRITE_TOKEN."),
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Port to listen on; 0 takes any free one.")] = 8765,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Answer, but change nothing.")] = False,
+    host: Annotated[str | None, config_option(f"{NETWORK}.host")] = None,
+    port: Annotated[int | None, config_option(f"{NETWORK}.port")] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Reject all changes.")] = False,
     base: Base = None,
     threads: Annotated[
         int,
         typer.Option(
-            "--threads", min=0, help="CPU threads of a search or a write; 0 takes half of the cores."
+            "--threads", min=0, help="CPU threads per search and per write; 0 uses half of the cores."
         ),
     ] = 0,
     cache: Cache = None,
 ) -> None:
-    """Serve a live catalog of the model's items: add, click, search, explain, over HTTP and on a page.
+    """Serve a live catalog of the model's items over HTTP, with a web page: add, click, search, explain.
 
-    The catalog is made at the first start and opened at the next. Ctrl-C closes it; nothing acknowledged is lost.
+    The first start creates the catalog, later ones open it. Ctrl-C closes it; no acknowledged change is lost.
     """
+    set_threads(threads or default_threads())
     from pydantic import ValidationError
 
-    from metaxc.serve.serve_settings import ServeSettings
+    from metaxc.serve.serve_settings import NetworkSettings, ServeSettings, read_tokens
 
-    set_threads(threads or half_of_the_cores())
     try:
-        settings = ServeSettings.of_environment(host=host, port=port)
+        network = NetworkSettings(**given_options(host=host, port=port))
     except ValidationError as error:
         raise invalid_option(error) from error
-    place = catalog or model.resolve().with_name(f"{model.resolve().name}.catalog")
-    run(lambda: opened(place, model, data, read_only, base, cache), settings)
+    settings = ServeSettings(network=network, tokens=read_tokens())
+    folder = catalog or model.resolve().with_name(f"{model.resolve().name}.catalog")
+    run_server(lambda: open_or_create_catalog(folder, model, data, read_only, base, cache), settings)
 
 
-def half_of_the_cores() -> int:
-    """Threads for each of a search and a write, which run side by side: with all cores for both, threads that wait for
-    each other take the time of those that work. Measured on two busy cores, one thread against two: a search takes 17
+def default_threads() -> int:
+    """Half of the cores. A search and a write run at the same time: if each used all cores, threads that wait for each
+    other would take the time of those that work. Measured on two busy cores, one thread against two: a search takes 17
     against 28 ms of CPU time, an add 11 against 27, a click 16 against 246."""
     return max(1, len(os.sched_getaffinity(0)) // 2)
 
 
-def opened(
-    place: Path, model: Path, data: Path | None, read_only: bool, base: str | None, cache: Path | None
+def open_or_create_catalog(
+    folder: Path, model: Path, data: Path | None, read_only: bool, base: str | None, cache: Path | None
 ) -> Catalog:
-    """The catalog at `place`, made there where there is none."""
+    """The catalog in a folder; created if there is none, unless it is read only."""
     from metaxc.catalog import Catalog
 
     trained = load_model(model, base, cache)
-    if place.exists() or read_only:
-        print_status(f"opening the catalog {place}")
-        made = Catalog.open(place, trained, read_only=read_only)
+    if folder.exists() or read_only:
+        print_status(f"opening the catalog {folder}")
+        catalog = Catalog.open(folder, trained, read_only=read_only)
     else:
-        print_status(f"making the catalog {place}")
-        made = Catalog.create(place, trained, queries=known_queries(data))
-    made.warm()
-    return made
+        print_status(f"creating the catalog {folder}")
+        catalog = Catalog.create(folder, trained, queries=known_queries(data))
+    catalog.warm()
+    return catalog
 
 
-def run(source: Any, settings: ServeSettings) -> None:
-    """Listen until told to stop; an error of opening is raised when the server has ended."""
+def run_server(source: Callable[[], Catalog], settings: ServeSettings) -> None:
+    """Serve until a signal ends the process; if the catalog cannot be opened, end and raise that error."""
     import uvicorn
 
     from metaxc.serve.app import make_app
 
-    listening = listen(settings.host, settings.port)
-    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
-    url = f"http://{shown}:{listening.getsockname()[1]}"
+    network = settings.network
+    listening = listen(network.host, network.port)
+    host = f"[{network.host}]" if ":" in network.host else network.host
+    url = f"http://{host}:{listening.getsockname()[1]}"
     errors: list[Exception] = []
 
-    def failed(error: Exception) -> None:
+    def stop(error: Exception) -> None:
         errors.append(error)
         server.should_exit = True
 
-    app = make_app(source, settings, opened=lambda: print(f"ready: {url}", flush=True), failed=failed)
+    app = make_app(source, settings, on_ready=lambda: print(f"ready: {url}", flush=True), on_failure=stop)
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -108,7 +117,7 @@ def run(source: Any, settings: ServeSettings) -> None:
             ws="none",
             proxy_headers=False,
             lifespan="on",
-            timeout_graceful_shutdown=settings.shutdown_timeout,
+            timeout_graceful_shutdown=network.shutdown_timeout,
         )
     )
     try:
@@ -120,20 +129,20 @@ def run(source: Any, settings: ServeSettings) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there."""
+    """Open a listening socket."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio turns Nagle's delay off; without, each answer waits 40 ms for an acknowledgement.
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # asyncio disables Nagle's algorithm only for sockets that name the protocol; otherwise each response waits 40 ms.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host.strip("[]"), port))
-        made.listen(2048)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host.strip("[]"), port))
+        listening.listen(BACKLOG)
     except OSError as error:
-        made.close()
+        listening.close()
         raise ConfigError(
-            "The service cannot listen there",
+            "The service cannot listen on this address",
             got=f"{host}:{port}: {error.strerror or error}",
             expected="an address of this machine and a free port",
-            fix="give another --port, or end what listens there",
+            fix="choose another --port, or stop the process that uses it",
         ) from error
-    return made
+    return listening

@@ -1,7 +1,7 @@
-"""Every problem of a data set folder at once, line by line.
+"""All problems of a data set folder, line by line.
 
-Errors keep the folder from being read; warnings are leaks and duplicates that would make a number mislead;
-notes are things that may well be meant. Reading is that of `read_folder` itself, so the two never disagree.
+An error prevents the folder from being read. A warning is a leak or a duplicate that would make metrics misleading. A
+note is something that may be intended. The files are read by the same code as in `read_folder`.
 """
 
 from __future__ import annotations
@@ -12,24 +12,28 @@ from pathlib import Path
 
 import numpy as np
 
-from metaxc.data.contents import ClickFile, Contents, TextFile, read_contents
-from metaxc.data.data_problems import Problem, Severity, shown
-from metaxc.data.leaks import novel_twins, query_twins
+from metaxc.arrays import Rows
+from metaxc.data.data_problems import Problem, Severity, shorten
+from metaxc.data.dataset_folder import ClickFile, FolderContents, TextFile, read_contents
+from metaxc.data.split import find_novel_leaks, find_query_leaks
 
-SHOWN = 20  # problems kept of each kind and file; the rest are only counted
-LONG_TEXT = 2_000  # characters; about the 512 tokens past which common encoders read nothing
+MAX_LISTED = 20
+"""Problems listed per kind and file; further ones are only counted."""
+
+LONG_TEXT = 2_000
+"""Characters; roughly the 512 tokens after which common encoders truncate a text."""
 
 
 @dataclass
-class Report:
-    """What `check_folder` found.
+class CheckReport:
+    """The result of `check_folder`.
 
     Args:
-        folder: The folder checked.
-        problems: The first `SHOWN` of each kind and file, in the order found.
-        totals: How many there are of each kind, by "file: kind".
-        counts: How many there are of each severity.
-        sizes: How many items, queries and clicks could be read.
+        folder: The folder.
+        problems: The first `MAX_LISTED` problems of each kind and file, in the order in which they were found.
+        totals: Number of problems by "file: kind".
+        counts: Number of problems by severity.
+        sizes: Number of items, queries and clicks that could be read.
     """
 
     folder: str
@@ -39,35 +43,20 @@ class Report:
     sizes: dict[str, int] = field(default_factory=dict)
 
     @property
-    def errors(self) -> list[Problem]:
-        """The problems kept that are errors."""
-        return [problem for problem in self.problems if problem.severity == "error"]
-
-    @property
-    def warnings(self) -> list[Problem]:
-        """The problems kept that are warnings."""
-        return [problem for problem in self.problems if problem.severity == "warning"]
-
-    @property
-    def notes(self) -> list[Problem]:
-        """The problems kept that are notes."""
-        return [problem for problem in self.problems if problem.severity == "note"]
-
-    @property
     def ok(self) -> bool:
         """Whether the folder can be read."""
         return self.counts["error"] == 0
 
     def add(self, problem: Problem) -> None:
-        """Count a problem, and keep it if it is among the first of its kind and file."""
+        """Count a problem, and list it if it is among the first of its kind and file."""
         self.counts[problem.severity] += 1
         key = f"{problem.file}: {problem.kind}"
         self.totals[key] += 1
-        if self.totals[key] <= SHOWN:
+        if self.totals[key] <= MAX_LISTED:
             self.problems.append(problem)
 
     def to_dict(self) -> dict[str, object]:
-        """The report as JSON can hold it."""
+        """The report as a dictionary that can be written as JSON."""
         return {
             "folder": self.folder,
             "ok": self.ok,
@@ -79,12 +68,12 @@ class Report:
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{self.counts[name]:,} {name}s" for name in ("error", "warning", "note"))
-        return f"Report({self.folder!r}: {counts})"
+        return f"CheckReport({self.folder!r}: {counts})"
 
 
-def check_folder(path: str | Path) -> Report:
-    """All problems of a data set folder; nothing the files may hold makes this raise."""
-    report = Report(str(path))
+def check_folder(path: str | Path) -> CheckReport:
+    """Find all problems of a data set folder; no file content makes this function raise."""
+    report = CheckReport(str(path))
     found = read_contents(Path(path), report.add)
     for name, part in (
         ("items", found.items),
@@ -93,65 +82,69 @@ def check_folder(path: str | Path) -> Report:
     ):
         if part is not None:
             report.sizes[name] = len(part.texts)
-            _long_texts(part, report)
+            _report_long_texts(part, report)
     for name, clicks in (("train clicks", found.train_clicks), ("test clicks", found.test_clicks)):
         if clicks is not None:
             report.sizes[name] = len(clicks.lines)
-            _duplicate_clicks(clicks, report)
-    _without_clicks(found, report)
-    _leaks(found, report)
+            _report_duplicate_clicks(clicks, report)
+    _report_texts_without_clicks(found, report)
+    _report_leaks(found, report)
     return report
 
 
-def _long_texts(part: TextFile, report: Report) -> None:
+def _report_long_texts(part: TextFile, report: CheckReport) -> None:
+    message, expected = "The text is very long; encoders truncate it", f"up to {LONG_TEXT:,}"
     for row, text in enumerate(part.texts.texts):
         if len(text) > LONG_TEXT:
-            message = "The text is very long; encoders read only its beginning"
-            got = f"{len(text):,} characters"
-            line = int(part.lines[row])
-            report.add(
-                Problem("note", "long text", part.path.name, line, message, got, f"up to {LONG_TEXT:,}")
-            )
+            got, line = f"{len(text):,} characters", int(part.lines[row])
+            report.add(Problem("note", "long text", part.path.name, line, message, got, expected))
 
 
-def _duplicate_clicks(clicks: ClickFile, report: Report) -> None:
+def _report_duplicate_clicks(clicks: ClickFile, report: CheckReport) -> None:
+    message = "The click repeats one on an earlier line; it counts once"
     order = np.lexsort((clicks.lines, clicks.items, clicks.queries))
     same = (np.diff(clicks.queries[order]) == 0) & (np.diff(clicks.items[order]) == 0)
     for line in np.sort(clicks.lines[order[1:][same]]).tolist():
-        message = "The click stands on an earlier line too; it counts once"
         report.add(Problem("warning", "duplicate click", clicks.path.name, line, message))
 
 
-def _without_clicks(found: Contents, report: Report) -> None:
-    """Notes on items and queries that no click speaks of; nothing where a file of clicks is missing."""
+def _report_texts_without_clicks(found: FolderContents, report: CheckReport) -> None:
+    """Notes on items and queries without clicks; none if the click file itself is missing."""
     logs = [(found.train_queries, found.train_clicks), (found.test_queries, found.test_clicks)]
     for queries, clicks in logs:
         if queries is not None and clicks is not None:
-            _unclicked("query", queries, [clicks.queries], report)
-    given = [clicks.items for _, clicks in logs if clicks is not None]
-    if found.items is not None and given:
-        _unclicked("item", found.items, given, report)
+            _report_unclicked("query", queries, [clicks.queries], report)
+    clicked = [clicks.items for _, clicks in logs if clicks is not None]
+    if found.items is not None and clicked:
+        _report_unclicked("item", found.items, clicked, report)
 
 
-def _unclicked(what: str, part: TextFile, clicked: list[np.ndarray], report: Report) -> None:
-    without = np.ones(len(part.texts), dtype=np.bool_)
+def _report_unclicked(what: str, part: TextFile, clicked: list[Rows], report: CheckReport) -> None:
+    unclicked = np.ones(len(part.texts), dtype=np.bool_)
     for rows in clicked:
-        without[rows] = False
-    for row in np.flatnonzero(without).tolist():
+        unclicked[rows] = False
+    for row in np.flatnonzero(unclicked).tolist():
+        line, got = int(part.lines[row]), shorten(part.texts.ids[row])
         message = f"The {what} has no click"
-        line, got = int(part.lines[row]), shown(part.texts.ids[row])
         report.add(Problem("note", f"{what} without clicks", part.path.name, line, message, got))
 
 
-def _leaks(found: Contents, report: Report) -> None:
+def _report_leaks(found: FolderContents, report: CheckReport) -> None:
+    def add(part: TextFile, row: int, kind: str, message: str) -> None:
+        got, line = shorten(part.texts.texts[row]), int(part.lines[row])
+        report.add(Problem("warning", kind, part.path.name, line, message, got))
+
     items, train, test = found.items, found.train_queries, found.test_queries
     if items is not None and found.novel is not None:
-        for row, twin in novel_twins(items.texts, found.novel):
-            message = f"The novel item has the text of an observed one, on line {items.lines[twin]}"
-            got, line = shown(items.texts.texts[row]), int(items.lines[row])
-            report.add(Problem("warning", "novel text observed", items.path.name, line, message, got))
+        for row, other in find_novel_leaks(items.texts, found.novel):
+            place = f"line {items.lines[other]}"
+            add(
+                items,
+                row,
+                "novel text observed",
+                f"The novel item has the same text as the observed item on {place}",
+            )
     if train is not None and test is not None:
-        for row, twin in query_twins(test.texts, train.texts):
-            message = f"The test query stands in {train.path.name} too, on line {train.lines[twin]}"
-            got, line = shown(test.texts.texts[row]), int(test.lines[row])
-            report.add(Problem("warning", "test query in train", test.path.name, line, message, got))
+        for row, other in find_query_leaks(test.texts, train.texts):
+            place = f"{train.path.name}, line {train.lines[other]}"
+            add(test, row, "test query in train", f"The test query is also a training query: {place}")

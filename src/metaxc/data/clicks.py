@@ -1,4 +1,4 @@
-"""Clicks as a learner meets them: what it may see of a data set, and the pairs of one batch."""
+"""Clicks for training: the part of a data set that may be learnt from, and the clicks of a batch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from metaxc.errors import DataError
 
 
 def training_clicks(dataset: Dataset) -> tuple[Rows, Rows, csr_array]:
-    """What a learner may see: rows of the observed items that have a click, rows of the training queries
-    that clicked one, and the clicks between them. An item without a click is novel, whatever a list says."""
+    """The clicks that a model may learn from. An item without clicks is novel even if it is not marked as novel.
+
+    Returns:
+        Rows of the observed items with a click, rows of the training queries that clicked one of them, and the clicks
+        between the two: (queries, items) float32.
+    """
     allowed = dataset.observed_rows
     counts = np.bincount(dataset.train.clicks.indices, minlength=len(dataset.items))
     observed = allowed[counts[allowed] > 0]
     if not len(observed):
         raise DataError(
-            "No observed item has a click", expected="clicks to learn from", fix="give more training clicks"
+            "No observed item has a click", expected="clicks to learn from", fix="add more training clicks"
         )
     clicks = csr_array(dataset.train.clicks[:, observed])
     query_rows = np.flatnonzero(np.diff(clicks.indptr) > 0)
@@ -26,14 +30,14 @@ def training_clicks(dataset: Dataset) -> tuple[Rows, Rows, csr_array]:
 
 
 def draw_clicks(clicks: csr_array, rows: Rows, random: np.random.Generator) -> Rows:
-    """One clicked item of each query at `rows`, at random."""
+    """One random clicked item for each query in `rows`."""
     starts, ends = clicks.indptr[rows], clicks.indptr[rows + 1]
     places = starts + (random.random(len(rows)) * (ends - starts)).astype(np.int64)
     return clicks.indices[places].astype(np.int64)
 
 
 def click_mask(clicks: csr_array, query_rows: Rows, item_rows: Rows) -> Mask:
-    """(queries, items) bool: which query of a batch clicked which item of it."""
+    """(queries, items) bool: which queries of a batch clicked which items of the batch."""
     distinct, column_of = np.unique(item_rows, return_inverse=True)
     part = clicks[query_rows]
     column = np.searchsorted(distinct, part.indices).clip(max=len(distinct) - 1)

@@ -1,4 +1,4 @@
-"""A problem of a data set file, and what ids and texts may be."""
+"""A problem in a data set file, and the rules for valid ids and texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
+
+from metaxc.errors import DataError
 
 Severity = Literal["error", "warning", "note"]
 
@@ -16,15 +18,15 @@ _BAD_ID = re.compile(f"[\t\n\r]|^{BYTE_ORDER_MARK}")
 
 @dataclass(frozen=True)
 class Problem:
-    """Something about one line of one file, or about the file.
+    """A problem with one line of a file, or with the whole file.
 
     Args:
-        severity: "error" where the data cannot be read, "warning" where numbers made from it would mislead,
-            "note" where it may be meant.
-        kind: A few words, the same for every problem of this kind.
+        severity: "error" if the data cannot be read, "warning" if metrics computed from it would be misleading,
+            "note" if it may be intended.
+        kind: A short name that all problems of this kind share.
         file: File name.
-        line: Counted from 1 (a row, in a parquet file); None where the whole file is meant.
-        message: What is wrong, one sentence.
+        line: Line number from 1 (row number in a Parquet file); None if the problem concerns the whole file.
+        message: What is wrong, in one sentence.
         got: What was found.
         expected: What was expected.
     """
@@ -38,49 +40,63 @@ class Problem:
     expected: str | None = None
 
     def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}, line {self.line}"
         detail = [f"{name} {text}" for name, text in (("got", self.got), ("expected", self.expected)) if text]
-        return f"{self.place}: {self.message}" + (f" ({'; '.join(detail)})" if detail else "")
-
-    @property
-    def place(self) -> str:
-        """File, and line where there is one."""
-        return self.file if self.line is None else f"{self.file}, line {self.line}"
+        return f"{place}: {self.message}" + (f" ({'; '.join(detail)})" if detail else "")
 
 
 Reporter = Callable[[Problem], None]
+"""Receives each problem that a reader finds."""
 
 
-def error(
+def file_error(
     path: Path, line: int | None, kind: str, message: str, got: object = None, expected: str | None = None
 ) -> Problem:
-    """A problem that keeps the file from being read; `got` is cut to a readable length."""
-    return Problem("error", kind, path.name, line, message, None if got is None else shown(got), expected)
+    """A problem that prevents the file from being read; `got` is shortened to a readable length."""
+    return Problem("error", kind, path.name, line, message, None if got is None else shorten(got), expected)
 
 
-def shown(value: object, longest: int = 80) -> str:
-    """The value as an error shows it: at most `longest` characters."""
+def raise_first(folder: Path, fix: str) -> Reporter:
+    """A reporter that raises the first problem as a `DataError`.
+
+    Args:
+        folder: The folder of the files that are read, for the message.
+        fix: What the user should do.
+    """
+
+    def report(problem: Problem) -> NoReturn:
+        place = str(folder / problem.file if problem.file else folder)
+        if problem.line is not None:
+            place += f", line {problem.line}"
+        raise DataError(f"{place}: {problem.message}", got=problem.got, expected=problem.expected, fix=fix)
+
+    return report
+
+
+def shorten(value: object, longest: int = 80) -> str:
+    """The representation of a value for an error message, at most `longest` characters."""
     text = repr(value[: longest * 2]) if isinstance(value, str | bytes) else repr(value)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def id_problem(name: str) -> str | None:
-    """Why the id cannot stand in a data set folder; None if it can."""
+    """Why an id is not allowed in a data set folder; None if it is allowed."""
     if not name:
         return "The id is empty"
     if _BAD_ID.search(name):
-        return "The id holds a tab, a line end or a leading byte-order mark"
-    return None if is_unicode(name) else "The id holds half a surrogate pair"
+        return "The id contains a tab, a line break or a leading byte-order mark"
+    return None if is_unicode(name) else "The id contains invalid Unicode (an unpaired surrogate)"
 
 
 def text_problem(text: str) -> str | None:
-    """Why the text cannot stand in a data set folder; None if it can."""
+    """Why a text is not allowed in a data set folder; None if it is allowed."""
     if not text or text.isspace():
         return "The text is empty"
-    return None if is_unicode(text) else "The text holds half a surrogate pair"
+    return None if is_unicode(text) else "The text contains invalid Unicode (an unpaired surrogate)"
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text can be written as UTF-8."""
+    """Whether the text can be encoded as UTF-8."""
     if text.isascii():
         return True
     try:

@@ -1,9 +1,8 @@
-"""The one currency between files, splits, models and metrics: `Dataset`.
+"""`Dataset`: items, queries and clicks, as they pass between files, splits, models and metrics.
 
-Outside the library an item or a query is known by its string id; inside, by its row. Clicks are a sparse
-matrix of queries × items. A data set has one click log to train on and, where one was set apart, one to test
-on; both speak of the same items. Novel items are a mask over the items: their clicks in the training log
-are never shown to anything that learns (`Dataset.observed_log`).
+Users refer to items and queries by string ids; the library refers to them by row. Clicks are a sparse matrix of
+queries × items. A data set has a training click log and optionally a test click log over the same items. Novel items
+are a mask over the items: nothing that learns sees their clicks in the training log (`Dataset.observed_log`).
 """
 
 from __future__ import annotations
@@ -14,21 +13,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metaxc.arrays import Mask, Rows
+from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.errors import DataError
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Ids and texts, of items or of queries, in row order.
+    """Ids and texts of items or queries, in row order.
 
     Args:
         ids: Unique string ids.
         texts: One text per id.
-        first_seen: (n,) int64, seconds since 1970, when known; lets a split be made by time.
+        first_seen: (n,) int64, seconds since 1970, if known; a split by time uses it.
     """
 
     ids: Sequence[str]
@@ -38,20 +36,20 @@ class Texts:
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.texts):
             raise DataError(
-                "Ids and texts differ in number",
+                "The numbers of ids and texts differ",
                 got=f"{len(self.ids)} ids, {len(self.texts)} texts",
                 expected="one text per id",
             )
         if self.first_seen is not None and len(self.first_seen) != len(self.ids):
             raise DataError(
-                "Ids and first_seen differ in number",
+                "The numbers of ids and first_seen times differ",
                 got=f"{len(self.ids)} ids, {len(self.first_seen)} times",
                 expected="one time per id",
             )
         if len(self.row_of) != len(self.ids):
             seen: set[str] = set()
             twice = next(i for i in self.ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-            raise DataError("An id stands twice", got=repr(twice), expected="unique ids", fix="rename one")
+            raise DataError("An id is used twice", got=repr(twice), expected="unique ids", fix="rename one")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -65,7 +63,7 @@ class Texts:
         return {name: row for row, name in enumerate(self.ids)}
 
     def rows(self, ids: Iterable[str], what: str = "id") -> Rows:
-        """Rows of the ids given; an unknown one is an error that names it."""
+        """Rows of the ids; an unknown id is a `DataError` that names it."""
         found = []
         for name in ids:
             row = self.row_of.get(name)
@@ -75,29 +73,29 @@ class Texts:
         return np.asarray(found, dtype=np.int64)
 
     def take(self, rows: Rows) -> Texts:
-        """The part at `rows`, in that order."""
+        """The ids and texts at `rows`, in that order."""
         first_seen = None if self.first_seen is None else self.first_seen[rows]
         return Texts([self.ids[r] for r in rows], [self.texts[r] for r in rows], first_seen)
 
 
 @dataclass(frozen=True)
 class ClickLog:
-    """Queries and what they clicked.
+    """Queries and their clicks.
 
     Args:
         queries: The queries.
         clicks: (queries, items) float32, 1 where a query clicked an item; sorted, without duplicates.
-        times: (clicks.nnz,) float64, seconds since 1970, in the order of `clicks.data`, when known.
+        times: (clicks.nnz,) float64, seconds since 1970, in the order of `clicks.data`, if known.
     """
 
     queries: Texts
     clicks: csr_array
-    times: NDArray[np.float64] | None = None
+    times: Doubles | None = None
 
     def __post_init__(self) -> None:
         if self.clicks.shape[0] != len(self.queries):
             raise DataError(
-                "Clicks and queries differ in number",
+                "The numbers of click rows and queries differ",
                 got=f"{self.clicks.shape[0]} click rows, {len(self.queries)} queries",
                 expected="one row of clicks per query",
             )
@@ -119,16 +117,20 @@ class ClickLog:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Items, a click log to train on, perhaps one to test on, and which items are novel.
+    """Items, a training click log, optionally a test click log, and which items are novel.
 
     Args:
         items: All items, observed and novel.
         train: The log that models learn from (through `observed_log`).
-        test: The log that models are judged by.
-        novel: (items,) bool, True where an item counts as never clicked; None before a split.
-        filters: (test queries, items) float32, pairs that a ranking leaves out before it is judged
-            (the XC repository's filter files: an item whose text is the query itself).
-        name: What reports call this data set.
+        test: The log that models are evaluated on.
+        novel: (items,) bool, True for items that count as never clicked; None before a split.
+        filters: (test queries, items) float32, pairs that are removed from a ranking before it is evaluated
+            (the XC repository's filter files: items whose text is the query itself).
+        name: Name of the data set in reports.
+
+    Example:
+        >>> Dataset.from_clicks({"i1": "red apple"}, {"q1": "fruit"}, [("q1", "i1")])
+        Dataset('data': 1 items, train ClickLog(1 queries, 1 clicks))
     """
 
     items: Texts
@@ -142,7 +144,7 @@ class Dataset:
         for part, log in (("train", self.train), ("test", self.test)):
             if log is not None and log.clicks.shape[1] != len(self.items):
                 raise DataError(
-                    f"Clicks of the {part} part and items differ in number",
+                    f"The numbers of items and of click columns in the {part} part differ",
                     got=f"{log.clicks.shape[1]} click columns, {len(self.items)} items",
                     expected="one column of clicks per item",
                 )
@@ -156,12 +158,12 @@ class Dataset:
 
     @property
     def novel_mask(self) -> Mask:
-        """(items,) bool; an unsplit data set is an error here."""
+        """(items,) bool; a `DataError` if the data set has not been split."""
         if self.novel is None:
             raise DataError(
                 "The data set has no novel items yet",
                 expected="a novel.txt, or a split",
-                fix="call metaxc.data.split(dataset), or pass --novel 0.1",
+                fix="call metaxc.data.split(dataset), or use the option --novel 0.1",
             )
         return self.novel
 
@@ -176,14 +178,16 @@ class Dataset:
         return np.flatnonzero(self.novel_mask)
 
     def observed_log(self) -> ClickLog:
-        """The training log as a learner may see it: columns of observed items only (in `observed_rows`
-        order), queries with at least one click left."""
+        """The part of the training log that a model may learn from.
+
+        It has one column per observed item, in the order of `observed_rows`, and only queries that clicked one of them.
+        """
         clicks = csr_array(self.train.clicks[:, self.observed_rows])
         kept = np.flatnonzero(np.diff(clicks.indptr) > 0)
         return ClickLog(self.train.queries.take(kept), csr_array(clicks[kept]))
 
     def with_novel(self, novel: Mask | Iterable[str]) -> Dataset:
-        """The same data with these novel items, given as an (items,) bool mask or by their ids."""
+        """The same data with other novel items, given as an (items,) bool mask or as ids."""
         if isinstance(novel, np.ndarray) and novel.dtype == np.bool_:
             return replace(self, novel=novel)
         mask = np.zeros(len(self.items), dtype=bool)
@@ -192,7 +196,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of everything in it but its name: same content, same fingerprint."""
+        """SHA-256 of everything except the name: same content, same fingerprint."""
         digest = hashlib.sha256()
 
         def texts(part: Texts) -> None:
@@ -215,7 +219,7 @@ class Dataset:
         return digest.hexdigest()
 
     @classmethod
-    def of(
+    def from_clicks(
         cls,
         items: Mapping[str, str],
         queries: Mapping[str, str],
@@ -223,12 +227,7 @@ class Dataset:
         *,
         name: str = "data",
     ) -> Dataset:
-        """A data set from plain Python: texts by id, and clicked (query id, item id) pairs.
-
-        Example:
-            >>> Dataset.of({"i1": "red apple"}, {"q1": "fruit"}, [("q1", "i1")])
-            Dataset('data': 1 items, train ClickLog(1 queries, 1 clicks))
-        """
+        """Build a data set from texts by id and clicked (query id, item id) pairs."""
         item_texts = Texts(list(items), list(items.values()))
         query_texts = Texts(list(queries), list(queries.values()))
         pairs = list(clicks)
@@ -241,7 +240,7 @@ class Dataset:
 
 
 def click_matrix(query_rows: Rows, item_rows: Rows, shape: tuple[int, int]) -> csr_array:
-    """(queries, items) float32 with a 1 per clicked pair; a pair given twice counts once."""
+    """(queries, items) float32 with a 1 for each clicked pair; a repeated pair counts once."""
     ones = np.ones(len(query_rows), dtype=np.float32)
     clicks = csr_array((ones, (query_rows, item_rows)), shape=shape)
     clicks.sum_duplicates()
@@ -251,14 +250,14 @@ def click_matrix(query_rows: Rows, item_rows: Rows, shape: tuple[int, int]) -> c
 
 
 def check_novel(novel: Mask, items: int) -> None:
-    """A novel set must leave something to learn from and something to be novel."""
+    """Check that at least one item is novel and at least one is observed."""
     if novel.shape != (items,):
-        raise DataError("The novel mask does not fit the items", got=novel.shape, expected=(items,))
+        raise DataError("The novel mask does not have one entry per item", got=novel.shape, expected=(items,))
     count = int(novel.sum())
     if count == 0 or count == items:
         raise DataError(
-            "The novel items are " + ("none of the items" if count == 0 else "all of the items"),
+            "None of the items is novel" if count == 0 else "All items are novel",
             got=f"{count:,} of {items:,}",
             expected="at least one novel and one observed item",
-            fix="give another list or ratio (the paper uses 0.1)",
+            fix="use another list or ratio (the paper uses 0.1)",
         )

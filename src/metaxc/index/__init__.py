@@ -1,9 +1,7 @@
-"""Nearest-neighbour search over vectors, by inner product: once over arrays, or in an index made for churn."""
+"""Nearest-neighbour search by inner product: over arrays (`top_k`), or in an index that vectors enter and leave."""
 
 from metaxc.index.exact import ExactIndex
-from metaxc.index.files import load_index
-from metaxc.index.index_choice import SCAN_FROM, build_index, choose_index
-from metaxc.index.protocol import Index
+from metaxc.index.interface import SCAN_FROM, Index, build_index, choose_index, load_index
 from metaxc.index.scan import ScanIndex
 from metaxc.index.topk import best_rows, top_k
 

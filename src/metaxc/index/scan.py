@@ -1,258 +1,242 @@
-"""The index that scans 4-bit codes and looks at the vectors of a shortlist only.
+"""The index that scans 4-bit codes and compares only the vectors of a shortlist.
 
-Codes find the shortlist (`metaxc.index.codes`), exact inner products rank it, so a score is always exact and only
-membership is approximate. Inserts, updates and removals change the codes in place: nothing dead is left to scan, so
-recall after any churn is that of a fresh build.
+The codes find the shortlist (`metaxc.index.pq_codes`) and exact inner products rank it, so scores are always exact;
+only which keys are found is approximate. Adding, updating and removing vectors change the codes in place. No deleted
+code is left to scan, so recall after any number of changes is that of a new index.
 
-The codes are trained on a sample of the vectors. When what was added since fits them badly, new ones are trained
-and filled beside the old, in a thread of their own, and swapped in; searches and changes go on meanwhile.
+The codes are trained on a sample of the vectors. When vectors that were added later fit them badly, new codes are
+trained and filled in a background thread and then replace the old ones; searches and changes continue meanwhile.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from threading import Lock, Thread
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from metaxc.arrays import Floats, Keys, Rows
+from metaxc.artifacts import Arrays
 from metaxc.extras import import_extra
-from metaxc.index.codes import Codes
-from metaxc.index.files import write_index
-from metaxc.index.lock import SharedLock
-from metaxc.index.ranking import best, padded, ranked
-from metaxc.index.slots import Slots, validate_k, validate_keys, validate_vectors
+from metaxc.index.exact import TableIndex, empty_results, rank_candidates, search_table
+from metaxc.index.pq_codes import PQCodes
+from metaxc.index.vector_table import validate_k, validate_keys, validate_vectors
 
 SHORTLIST = 400
-"""Candidates per query that are ranked exactly; ten per answer where more than 40 are asked for. At 100,000 × 384,
+"""Candidates per query that are ranked exactly; ten per result if more than 40 results are requested. At 100,000 × 384,
 recall@10 with 50, 200, 400: 0.94, 0.994, 0.999 on text embeddings with varied norms, 0.85, 0.98, 0.997 on random
 gaussian vectors, the worst case; a query takes 0.39, 0.49, 0.58 ms (one thread)."""
 
-TRAINED_ON = 8192
-"""Vectors in the sample that codes are trained on, 0.8 s; 20,000 take longer and give no better recall. They are drawn
-by squared length, for the long ones are those that are answered: with norms spread by a lognormal of σ = 0.6 over
-text embeddings, recall@10 is 1.000 with a shortlist of 100, against 0.90 for a plain sample."""
+TRAINING_SAMPLE = 8192
+"""Vectors in the sample that the codes are trained on, 0.8 s; 20,000 take longer and do not improve recall. They are
+drawn in proportion to their squared length, because long vectors are found most often: with norms spread by a lognormal
+of σ = 0.6 over text embeddings, recall@10 is 1.000 with a shortlist of 100, against 0.90 for a uniform sample."""
 
-TYPICAL = 2048
-"""Vectors of a plain sample, by which is judged how well the codes fit."""
+FIT_SAMPLE = 2048
+"""Vectors in the uniform sample on which the error of the codes is measured."""
 
-FEWEST = 5_000
-"""Vectors from which on there are codes; below, all vectors are looked at. Measured with 384 dimensions on one thread,
-median of a single query: exact 0.14, 0.23, 1.0, 1.4 ms and codes 0.17, 0.21, 0.20, 0.22 ms at 3,000, 5,000, 7,000,
-10,000 vectors."""
+MIN_VECTORS = 5_000
+"""Number of vectors from which codes are used; below it all vectors are compared. Measured with 384 dimensions on one
+thread, median of a single query: exact 0.14, 0.23, 1.0, 1.4 ms and codes 0.17, 0.21, 0.20, 0.22 ms at 3,000, 5,000,
+7,000, 10,000 vectors."""
 
-FEW_ALLOWED = 1000
-"""Where a filter leaves no more, these are looked at one and all."""
+MAX_EXACT_ALLOWED = 1000
+"""If a filter leaves at most this many vectors, all of them are compared."""
 
-LARGEST_SHARE = 4
-"""A shortlist of more than a quarter of all vectors is not worth a scan."""
+SHORTLIST_DIVISOR = 4
+"""If the shortlist were larger than a quarter of the vectors, all of them are compared."""
 
-MARGIN = 1.5
-"""With a filter the shortlist is enlarged by what the filter leaves out, and by this."""
+FILTER_MARGIN = 1.5
+"""With a filter, the shortlist is enlarged in proportion to what the filter excludes, and by this factor."""
 
 CHUNK = 1024
-"""Vectors that a rebuild encodes between two looks at the lock, and queries that are scanned at once."""
+"""Vectors that a rebuild encodes each time it holds the lock, and queries that are scanned at a time."""
 
 
-class ScanIndex:
-    """Approximate search by 4-bit codes with exact scores. See `metaxc.index.protocol.Index` for the methods.
+class ScanIndex(TableIndex):
+    """Approximate search by 4-bit codes, with exact scores. See `metaxc.index.interface.Index` for the methods.
 
     Needs faiss, from the extra `serve`.
 
     Args:
         dim: Length of a vector.
-        seed: Of the training of the codes.
+        seed: Seed of the training of the codes.
     """
 
     kind: ClassVar[str] = "scan"
 
     def __init__(self, dim: int, seed: int = 0):
+        super().__init__(dim)
         self._faiss = import_extra("faiss", "serve")
-        self.dim = dim
         self.seed = seed
-        self._slots = Slots(dim)
-        self._lock = SharedLock()
-        self._codes: Codes | None = None
-        self._changed: set[int] | None = None  # slots that changed since a rebuild began
-        self._rebuild: Thread | None = None
-        self._one_rebuild = Lock()
-
-    def __len__(self) -> int:
-        return self._slots.count
-
-    def __contains__(self, key: int) -> bool:
-        return key in self._slots
+        self._codes: PQCodes | None = None
+        self._changed_rows: set[int] | None = None  # during a rebuild: rows that changed since it began
+        self._rebuild_thread: Thread | None = None
+        self._rebuild_lock = Lock()
 
     def __repr__(self) -> str:
-        how = "no codes yet" if self._codes is None else "4-bit codes"
-        return f"ScanIndex({len(self):,} vectors of {self.dim} dimensions, {how})"
+        codes = "no codes yet" if self._codes is None else "4-bit codes"
+        return f"ScanIndex({len(self):,} vectors of {self.dim} dimensions, {codes})"
 
     def add(self, keys: Keys, vectors: Floats) -> None:
-        """Add or replace. The first vectors of an index are coded at once, before the call returns."""
+        """Add or replace vectors. The first vectors of an index are encoded before the call returns."""
         keys = validate_keys(keys)
         vectors = validate_vectors(vectors, self.dim, len(keys))
         codes = self._codes
-        encoded = None if codes is None else codes.encoded(vectors)
+        encoded = None if codes is None else codes.encode(vectors)
         with self._lock.writing():
-            first = self._slots.count == 0
-            slots = self._slots.put(keys, vectors)
+            first = self._table.count == 0
+            rows = self._table.upsert(keys, vectors)
             if self._codes is not None:
-                if self._codes is not codes or encoded is None:  # swapped since
-                    encoded = self._codes.encoded(vectors)
-                self._codes.put(slots, encoded)
-                self._codes.noted(encoded)
-            if self._changed is not None:
-                self._changed.update(slots.tolist())
-        self._rebuild_if_due(aside=not first)
+                if self._codes is not codes or encoded is None:  # a rebuild has replaced the codes
+                    encoded = self._codes.encode(vectors)
+                self._codes.write(rows, encoded)
+                self._codes.count_added(encoded)
+            if self._changed_rows is not None:
+                self._changed_rows.update(rows.tolist())
+        self._rebuild_if_needed(in_background=not first)
 
     def remove(self, keys: Keys) -> None:
-        """Remove; unknown keys are refused."""
+        """Remove vectors; an unknown key is a `DataError`."""
         keys = validate_keys(keys)
         with self._lock.writing():
-            holes, moved = self._slots.drop(keys)
+            gaps, moved = self._table.remove(keys)
             if self._codes is not None:
-                self._codes.move(moved, holes)
-                self._codes.truncate(self._slots.count)
-            if self._changed is not None:
-                self._changed.update(holes.tolist())
+                self._codes.copy_rows(moved, gaps)
+                self._codes.truncate(self._table.count)
+            if self._changed_rows is not None:
+                self._changed_rows.update(gaps.tolist())
 
     def search(self, vectors: Floats, k: int, allowed: Keys | None = None) -> tuple[Keys, Floats]:
-        """The k best keys of each query; a filter never makes the answer short."""
+        """Find the k best keys of each query; a filter does not reduce the number of results."""
         queries, k = validate_vectors(vectors, self.dim), validate_k(k)
         with self._lock.reading():
-            slots, codes = self._slots, self._codes
-            among = None if allowed is None else slots.known(np.asarray(allowed, np.int64))
-            wanted = ask = max(SHORTLIST, 10 * k)
-            if among is not None:
-                ask = int(MARGIN * wanted * slots.count / max(1, len(among)))
-            few = among is not None and len(among) <= FEW_ALLOWED
-            if codes is None or few or ask * LARGEST_SHARE > slots.count:
-                return best(slots, queries, k, among)
-            return self._scanned(codes, queries, k, wanted, ask, among)
-
-    def search_exactly(self, vectors: Floats, k: int) -> tuple[Keys, Floats]:
-        """The k best keys of each query, without the codes."""
-        queries, k = validate_vectors(vectors, self.dim), validate_k(k)
-        with self._lock.reading():
-            return best(self._slots, queries, k)
-
-    def vectors_of(self, keys: Keys) -> Floats:
-        """Vectors by key."""
-        with self._lock.reading():
-            return self._slots.vectors[self._slots.of(np.asarray(keys, np.int64))]
-
-    def save(self, folder: Path, facts: dict[str, Any]) -> None:
-        """Write the folder; the index may change meanwhile, the folder holds it as it was at the call."""
-        with self._lock.reading():
-            keys, vectors = self._slots.contents()
-            codes = None if self._codes is None else self._codes.arrays()
-        write_index(folder, self.kind, keys, vectors, facts, codes)
+            table, codes = self._table, self._codes
+            allowed_rows = None if allowed is None else table.find_known(np.asarray(allowed, np.int64))
+            needed = shortlist = max(SHORTLIST, 10 * k)
+            if allowed_rows is not None:
+                shortlist = int(FILTER_MARGIN * needed * table.count / max(1, len(allowed_rows)))
+            few_allowed = allowed_rows is not None and len(allowed_rows) <= MAX_EXACT_ALLOWED
+            if codes is None or few_allowed or shortlist * SHORTLIST_DIVISOR > table.count:
+                return search_table(table, queries, k, allowed_rows)
+            return self._scan(codes, queries, k, needed, shortlist, allowed_rows)
 
     @classmethod
-    def of(cls, keys: Keys, vectors: Floats, codes: Codes | None = None) -> ScanIndex:
-        """An index of vectors that were checked before; codes that are missing are made now."""
+    def from_vectors(cls, keys: Keys, vectors: Floats, codes: PQCodes | None = None) -> ScanIndex:
+        """Build an index of keys and vectors that have been validated; without codes, they are trained now."""
         index = cls(vectors.shape[1])
-        index._slots.put(keys, vectors)
+        index._table.upsert(keys, vectors)
         index._codes = codes
-        index._rebuild_if_due(aside=False)
+        index._rebuild_if_needed(in_background=False)
         return index
 
     def wait(self) -> None:
-        """Return when no rebuild is under way."""
-        rebuild = self._rebuild
-        if rebuild is not None:
-            rebuild.join()
+        """Wait until no rebuild is running."""
+        thread = self._rebuild_thread
+        if thread is not None:
+            thread.join()
 
-    def _scanned(
-        self, codes: Codes, queries: Floats, k: int, wanted: int, ask: int, among: Rows | None
+    def _code_arrays(self) -> Arrays | None:
+        return None if self._codes is None else self._codes.to_arrays()
+
+    def _scan(
+        self,
+        codes: PQCodes,
+        queries: Floats,
+        k: int,
+        needed: int,
+        shortlist: int,
+        allowed_rows: Rows | None,
     ) -> tuple[Keys, Floats]:
-        """Rank a shortlist of `ask` per query, of which at least `wanted` must be allowed; else look at all."""
-        slots = self._slots
-        keys, scores = padded(len(queries), k)
-        mask, odd = None, codes.odd
-        if among is not None:
-            mask = np.zeros(slots.count, np.bool_)
-            mask[among] = True
-            odd = odd[mask[odd]]
-        unsure: list[int] = []
+        """Rank a shortlist per query; compare all vectors if fewer than `needed` candidates in it are allowed."""
+        table = self._table
+        keys, scores = empty_results(len(queries), k)
+        is_allowed, outliers = None, codes.outliers
+        if allowed_rows is not None:
+            is_allowed = np.zeros(table.count, np.bool_)
+            is_allowed[allowed_rows] = True
+            outliers = outliers[is_allowed[outliers]]
+        uncertain: list[int] = []
         for start in range(0, len(queries), CHUNK):
-            found, rough = codes.search(queries[start : start + CHUNK], ask)
-            for at, (shortlist, guesses) in enumerate(zip(found, rough, strict=True), start):
-                whole, cut = shortlist[-1] >= 0, guesses[-1]
-                if mask is not None:
-                    kept = mask[shortlist]
-                    shortlist, guesses = shortlist[kept], guesses[kept]
-                if not whole or len(shortlist) < wanted:
-                    unsure.append(at)
+            found = codes.search(queries[start : start + CHUNK], shortlist)
+            for query, (rows, approximate) in enumerate(zip(*found, strict=True), start):
+                is_full, cutoff = rows[-1] >= 0, approximate[-1]
+                if is_allowed is not None:
+                    kept = is_allowed[rows]
+                    rows, approximate = rows[kept], approximate[kept]
+                if not is_full or len(rows) < needed:
+                    uncertain.append(query)
                     continue
-                if len(odd):
-                    kept = ~codes.is_odd[shortlist]
-                    shortlist = np.concatenate([shortlist[kept], odd])
-                    guesses = np.concatenate([guesses[kept], np.full(len(odd), np.inf, np.float32)])
-                order, scores[at] = ranked(slots, queries[at], shortlist, k)
-                keys[at] = slots.keys[shortlist[order]]
-                if guesses[order[-1]] <= cut:  # its twins may have been cut off
-                    unsure.append(at)
-        if unsure:
-            keys[unsure], scores[unsure] = best(slots, queries[unsure], k, among)
+                if len(outliers):
+                    kept = ~codes.is_outlier[rows]
+                    rows = np.concatenate([rows[kept], outliers])
+                    infinite = np.full(len(outliers), np.inf, np.float32)
+                    approximate = np.concatenate([approximate[kept], infinite])
+                order, scores[query] = rank_candidates(table, queries[query], rows, k)
+                keys[query] = table.keys[rows[order]]
+                if (
+                    approximate[order[-1]] <= cutoff
+                ):  # vectors with the same code may be missing from the shortlist
+                    uncertain.append(query)
+        if uncertain:
+            keys[uncertain], scores[uncertain] = search_table(table, queries[uncertain], k, allowed_rows)
         return keys, scores
 
-    def _rebuild_if_due(self, aside: bool) -> None:
-        codes, count = self._codes, self._slots.count
-        due = count >= FEWEST and (codes is None or codes.worn())
-        if not due or not self._one_rebuild.acquire(blocking=False):
+    def _rebuild_if_needed(self, in_background: bool) -> None:
+        codes, count = self._codes, self._table.count
+        needed = count >= MIN_VECTORS and (codes is None or codes.needs_retraining())
+        if not needed or not self._rebuild_lock.acquire(blocking=False):
             return
-        if not aside:
-            self._rebuilt()
+        if not in_background:
+            self._rebuild()
             return
-        # Not a daemon: a process that ends waits the second that it takes, rather than stop it inside faiss.
-        self._rebuild = Thread(target=self._rebuilt_aside, name="index-rebuild")
-        self._rebuild.start()
+        # Not a daemon thread: a process that exits waits a second for it instead of stopping it inside faiss.
+        self._rebuild_thread = Thread(target=self._rebuild_in_background, name="index-rebuild")
+        self._rebuild_thread.start()
 
-    def _rebuilt_aside(self) -> None:
-        self._faiss.omp_set_num_threads(1)  # of this thread only: the other cores are for the searches
-        self._rebuilt()
+    def _rebuild_in_background(self) -> None:
+        self._faiss.omp_set_num_threads(1)  # affects this thread only: the other cores serve searches
+        self._rebuild()
 
-    def _rebuilt(self) -> None:
-        """Train new codes on a sample, fill them beside the old ones, and swap."""
+    def _rebuild(self) -> None:
+        """Train new codes on a sample, fill them next to the old ones, and replace those."""
         try:
             with self._lock.writing():
-                self._changed = set()
+                self._changed_rows = set()
             with self._lock.reading():
-                sample, typical = self._samples()
-            codes = Codes.trained(sample, typical, self.seed)
-            while self._filled(codes):
+                sample, fit_sample = self._draw_samples()
+            codes = PQCodes.train(sample, fit_sample, self.seed)
+            while self._encode_next_chunk(codes):
                 pass
             with self._lock.writing():
-                self._catch_up(codes)
+                self._encode_changes(codes)
                 self._codes = codes
         finally:
-            self._changed = None
-            self._one_rebuild.release()
+            self._changed_rows = None
+            self._rebuild_lock.release()
 
-    def _samples(self) -> tuple[Floats, Floats]:
-        """Vectors to train codes on, and vectors to judge them by."""
-        vectors = self._slots.vectors[: self._slots.count]
+    def _draw_samples(self) -> tuple[Floats, Floats]:
+        """Vectors to train codes on, and vectors to measure their error on."""
+        vectors = self._table.vectors[: self._table.count]
         random = np.random.default_rng(self.seed)
         bounds = np.cumsum(np.vecdot(vectors, vectors) + np.float32(1e-12), dtype=np.float64)
-        drawn = np.searchsorted(bounds, random.random(min(TRAINED_ON, len(vectors))) * bounds[-1])
-        typical = random.permutation(len(vectors))[:TYPICAL]
-        return vectors[np.minimum(drawn, len(vectors) - 1)], vectors[typical]
+        drawn = np.searchsorted(bounds, random.random(min(TRAINING_SAMPLE, len(vectors))) * bounds[-1])
+        fit_rows = random.permutation(len(vectors))[:FIT_SAMPLE]
+        return vectors[np.minimum(drawn, len(vectors) - 1)], vectors[fit_rows]
 
-    def _filled(self, codes: Codes) -> bool:
-        """Code the next few vectors; whether there were any."""
+    def _encode_next_chunk(self, codes: PQCodes) -> bool:
+        """Encode the next vectors; False if there are none left."""
         start = len(codes)
         with self._lock.reading():
-            chunk = self._slots.vectors[start : min(start + CHUNK, self._slots.count)].copy()
+            chunk = self._table.vectors[start : min(start + CHUNK, self._table.count)].copy()
         if len(chunk):
-            codes.put(np.arange(start, start + len(chunk)), codes.encoded(chunk))
+            codes.write(np.arange(start, start + len(chunk)), codes.encode(chunk))
         return len(chunk) > 0
 
-    def _catch_up(self, codes: Codes) -> None:
-        """Code what changed while the codes were filled."""
-        count = self._slots.count
+    def _encode_changes(self, codes: PQCodes) -> None:
+        """Encode the vectors that changed while the codes were filled."""
+        count = self._table.count
         codes.truncate(count)
-        late: set[int] = {slot for slot in self._changed or () if slot < len(codes)}
-        rows: Rows = np.array([*sorted(late), *range(len(codes), count)], np.int64)
-        codes.put(rows, codes.encoded(self._slots.vectors[rows]))
+        changed = sorted(row for row in self._changed_rows or () if row < len(codes))
+        rows: Rows = np.array([*changed, *range(len(codes), count)], np.int64)
+        codes.write(rows, codes.encode(self._table.vectors[rows]))

@@ -1,6 +1,6 @@
-"""The service: HTTP in front of the live catalog, and a Python client for it.
+"""The HTTP service in front of the live catalog, its web page, and a Python client.
 
-Its packages belong to the extra `serve`; where they are missing, importing this room says how to install them.
+Importing this package without the packages of the extra `serve` raises an error that says how to install them.
 """
 
 from metaxc.extras import import_extra

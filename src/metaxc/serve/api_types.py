@@ -1,155 +1,149 @@
-"""What goes over the wire: requests that refuse what they do not know, answers made of the catalog's own records.
+"""The request and response models of the HTTP API.
 
-The bounds of a request come from the settings, so its models are made per service (`Requests`) and stand in its
-OpenAPI. Answers are the dataclasses of `metaxc.catalog.records` and the few below, for server and client alike.
+Ids, tags and texts follow the catalog's rules (`metaxc.catalog.item_rules`). The limits of a request come from the
+settings, so the request models are built per service (`RequestModels`) and its OpenAPI description states the limits.
+Responses are the catalog's own records and the dataclasses below, the same for server and client.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
-from metaxc.catalog.item_rules import MOST_ID, MOST_TAG
+from metaxc.catalog.item_rules import (
+    ID_PATTERN,
+    MOST_ID,
+    MOST_TAG,
+    RESERVED_IDS,
+    TEXT_PATTERN,
+    validate_id,
+    validate_query,
+    validate_tag,
+    validate_text,
+)
 from metaxc.catalog.records import CatalogHit, NewItem, State
-from metaxc.serve.serve_settings import ServeSettings
+from metaxc.errors import DataError
+from metaxc.serve.serve_settings import RequestLimits
 
-MOST_NUMBER = 2**63 - 1  # what the catalog's record can hold
+Model = TypeVar("Model", bound=BaseModel)
+MAX_CLICK_NUMBER = 2**63 - 1  # the largest integer in SQLite
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One query's hits, best first."""
+class QueryHits:
+    """The hits of one query, best first."""
 
     query: str
     hits: tuple[CatalogHit, ...]
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What a search found; seconds by stage: queue, encode, search."""
+class SearchResponse:
+    """The hits of each query, and the seconds of each stage: queue, encode, search."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[QueryHits, ...]
     seconds: dict[str, float]
 
 
 @dataclass(frozen=True)
-class Represented:
-    """(texts, dim) meta-classifiers, and the fingerprint of the model that made them."""
+class RepresentResponse:
+    """Meta-classifiers, (texts, dim), and the fingerprint of the model that produced them."""
 
     vectors: list[list[float]]
     model: str
 
 
 @dataclass(frozen=True)
-class Deleted:
-    """How many items are gone."""
+class DeleteResponse:
+    """How many items were deleted."""
 
     deleted: int
 
 
 @dataclass(frozen=True)
-class Health:
-    """The process answers."""
+class HealthResponse:
+    """The process is running."""
 
     status: str
 
 
 @dataclass(frozen=True)
-class Ready:
-    """The catalog answers."""
+class ReadyResponse:
+    """Whether the catalog is open."""
 
     ready: bool
 
 
-CONTROL = r"\x00-\x1f\x7f-\x9f"
-UNSEEN = (
-    CONTROL + r"\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-)  # an encoder makes nothing of these
-VISIBLE = re.compile(rf"[^{UNSEEN}\s]")
-NAME_PATTERN = rf"^[^{CONTROL}]*[^{UNSEEN}\s][^{CONTROL}]*$"
-TEXT_PATTERN = rf"^[^\x00]*[^{UNSEEN}\s][^\x00]*$"
+def apply_rule(rule: Callable[[str], str]) -> AfterValidator:
+    """A rule of the catalog as a validator: its error becomes a validation error of the field."""
+
+    def validate(value: str) -> str:
+        try:
+            return rule(value)
+        except DataError as error:
+            reason = f"{error.what}; expected {error.expected}" if error.expected else error.what
+            raise PydanticCustomError("item_rule", "{reason}", {"reason": reason}) from error
+
+    return AfterValidator(validate)
 
 
-def _sendable(text: str) -> str:
-    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise PydanticCustomError("not_text", "text without NUL characters and lone surrogates")
-    return text
-
-
-def _filled(text: str) -> str:
-    if not VISIBLE.search(text):
-        raise PydanticCustomError("blank", "text with at least one visible character")
-    return _sendable(text)
-
-
-def _named(name: str) -> str:
-    if any(unicodedata.category(letter) == "Cc" for letter in _filled(name)):
-        raise PydanticCustomError("control", "a name without control characters")
-    if name in (".", ".."):
-        raise PydanticCustomError("dots", "a name that can stand in a URL, not . or ..")
-    return name
-
-
-def _whole(number: object) -> object:
-    """In JSON 10.0 is an integer too."""
+def _accept_whole_float(number: object) -> object:
+    """JSON does not distinguish 10.0 from 10."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-NAME_SCHEMA: dict[str, Any] = {"pattern": NAME_PATTERN, "not": {"enum": [".", ".."]}}
-Name = Annotated[
-    str, Field(min_length=1, max_length=MOST_ID, json_schema_extra=NAME_SCHEMA), AfterValidator(_named)
+ID_SCHEMA: dict[str, Any] = {"pattern": ID_PATTERN, "not": {"enum": list(RESERVED_IDS)}}
+ItemId = Annotated[
+    str, Field(min_length=1, max_length=MOST_ID, json_schema_extra=ID_SCHEMA), apply_rule(validate_id)
 ]
 Tag = Annotated[
-    str, Field(min_length=1, max_length=MOST_TAG, json_schema_extra=NAME_SCHEMA), AfterValidator(_named)
+    str, Field(min_length=1, max_length=MOST_TAG, json_schema_extra=ID_SCHEMA), apply_rule(validate_tag)
 ]
+Cursor = Annotated[str, Field(pattern=r"^[0-9]{1,18}$", description="`next` of the previous page")]
 
 
-Cursor = Annotated[str, Field(pattern=r"^[0-9]{1,18}$", description="`next` of an earlier answer")]
-
-
-class _Strict(BaseModel):
+class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class ItemGiven(_Strict):
+class NewItemRequest(_Request):
     """An item to add."""
 
-    id: Name
+    id: ItemId
     text: str
     tags: list[Tag] = []
 
-    def record(self) -> NewItem:
-        """As the catalog takes it."""
+    def to_new_item(self) -> NewItem:
+        """The item as the catalog's record."""
         return NewItem(self.id, self.text, tuple(self.tags))
 
 
-class AddRequest(_Strict):
+class AddRequest(_Request):
     """Items to add, all or none."""
 
-    items: list[ItemGiven]
+    items: list[NewItemRequest]
 
 
-class UpdateRequest(_Strict):
-    """What to change of an item; what is left out stays."""
+class UpdateRequest(_Request):
+    """Changes to an item; omitted fields keep their value."""
 
     text: str | None = None
     tags: list[Tag] | None = None
 
 
-class ClickRequest(_Strict):
+class ClickRequest(_Request):
     """A query that clicked an item."""
 
-    item: Name
+    item: ItemId
     query: str
 
 
-class SearchRequest(_Strict):
-    """Queries, and which items may answer them: those with all of the tags, in one of the states."""
+class SearchRequest(_Request):
+    """Queries, and a filter: items with all of the tags, in one of the states."""
 
     queries: list[str]
     k: int = 10
@@ -157,57 +151,54 @@ class SearchRequest(_Strict):
     states: list[State] = []
 
 
-class PreviewRequest(_Strict):
-    """A new item, neighbours to switch off, and queries to reveal."""
+class PreviewRequest(_Request):
+    """A new item's text, neighbours to leave out, and queries to treat as its first clicks."""
 
     text: str
-    without: list[Name] = []
+    without: list[ItemId] = []
     revealed: list[str] = []
 
 
-class RepresentRequest(_Strict):
+class RepresentRequest(_Request):
     """Texts of new items."""
 
     texts: list[str]
 
 
-class Requests:
-    """The request models of one service, bounded by its settings."""
+class RequestModels:
+    """The request models of one service, with its limits."""
 
-    def __init__(self, settings: ServeSettings):
-        text = Annotated[
-            str,
-            Field(min_length=1, max_length=settings.most_text, json_schema_extra={"pattern": TEXT_PATTERN}),
-            AfterValidator(_filled),
-        ]
-        texts = Annotated[list[text], Field(min_length=1, max_length=settings.most_batch)]
-        tags = Annotated[list[Tag], Field(max_length=settings.most_tags)]
-        few = settings.most_revealed
-        item = create_model("AddItem", __base__=ItemGiven, text=(text, ...), tags=(tags, []))
-        items = Annotated[list[item], Field(min_length=1, max_length=settings.most_batch)]
-        self.add: type[AddRequest] = create_model("AddItems", __base__=AddRequest, items=(items, ...))
-        self.update: type[UpdateRequest] = create_model(
-            "UpdateItem", __base__=UpdateRequest, text=(text | None, None), tags=(tags | None, None)
+    def __init__(self, limits: RequestLimits):
+        length = Field(
+            min_length=1, max_length=limits.max_text_length, json_schema_extra={"pattern": TEXT_PATTERN}
         )
-        self.click: type[ClickRequest] = create_model("ClickItem", __base__=ClickRequest, query=(text, ...))
-        self.search: type[SearchRequest] = create_model(
-            "SearchItems",
-            __base__=SearchRequest,
-            queries=(texts, ...),
-            k=(
-                Annotated[int, Field(ge=1, le=settings.most_k), BeforeValidator(_whole)],
-                min(10, settings.most_k),
-            ),
+        text = Annotated[str, length, apply_rule(validate_text)]
+        query = Annotated[str, length, apply_rule(validate_query)]
+        batch, edits = (
+            Field(min_length=1, max_length=limits.max_batch),
+            Field(max_length=limits.max_preview_edits),
+        )
+        tags = Annotated[list[Tag], Field(max_length=limits.max_tags)]
+        k = Annotated[int, Field(ge=1, le=limits.max_k), BeforeValidator(_accept_whole_float)]
+        item = _with_fields(NewItemRequest, text=(text, ...), tags=(tags, []))
+        self.add = _with_fields(AddRequest, items=(Annotated[list[item], batch], ...))  # type: ignore[valid-type]
+        self.update = _with_fields(UpdateRequest, text=(text | None, None), tags=(tags | None, None))
+        self.click = _with_fields(ClickRequest, query=(query, ...))
+        self.search = _with_fields(
+            SearchRequest,
+            queries=(Annotated[list[query], batch], ...),
+            k=(k, min(SearchRequest.model_fields["k"].default, limits.max_k)),
             tags=(tags, []),
             states=(Annotated[list[State], Field(max_length=3)], []),
         )
-        self.preview: type[PreviewRequest] = create_model(
-            "PreviewItem",
-            __base__=PreviewRequest,
+        self.preview = _with_fields(
+            PreviewRequest,
             text=(text, ...),
-            without=(Annotated[list[Name], Field(max_length=few)], []),
-            revealed=(Annotated[list[text], Field(max_length=few)], []),
+            without=(Annotated[list[ItemId], edits], []),
+            revealed=(Annotated[list[query], edits], []),
         )
-        self.represent: type[RepresentRequest] = create_model(
-            "RepresentTexts", __base__=RepresentRequest, texts=(texts, ...)
-        )
+        self.represent = _with_fields(RepresentRequest, texts=(Annotated[list[text], batch], ...))
+
+
+def _with_fields(model: type[Model], **fields: Any) -> type[Model]:
+    return create_model(model.__name__, __base__=model, **fields)

@@ -1,4 +1,4 @@
-"""The service from Python: the catalog's verbs, records and errors, over HTTP.
+"""A Python client of the service, with the operations, records and errors of the catalog.
 
 with Client("http://127.0.0.1:8765") as client:
     client.add([NewItem("a", "a red chair")])
@@ -17,70 +17,41 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from metaxc.catalog.catalog_errors import ConflictError, NotFoundError, StorageError
-from metaxc.catalog.records import (
-    AddResult,
-    CatalogSummary,
-    Click,
-    Item,
-    ItemExplanation,
-    NewItem,
-    Page,
-    Preview,
-    State,
-)
+from metaxc.catalog import records
+from metaxc.catalog.records import Item, NewItem, State
 from metaxc.errors import ConfigError, DataError, MetaxcError
-from metaxc.serve.api_types import Answers, Deleted, Represented
-from metaxc.serve.http_errors import (
-    BusyError,
-    ForbiddenError,
-    NotReadyError,
-    Problem,
-    ServiceError,
-    SlowError,
-    TokenError,
-    TooLargeError,
-)
+from metaxc.serve.api_types import DeleteResponse, RepresentResponse, SearchResponse
+from metaxc.serve.http_errors import ERROR_BY_STATUS, ErrorResponse, NotReadyError, ServiceError
 from metaxc.serve.serve_settings import is_loopback
 
 Record = TypeVar("Record")
-KINDS: dict[int, type[MetaxcError]] = {
-    401: TokenError,
-    403: ForbiddenError,
-    404: NotFoundError,
-    408: SlowError,
-    409: ConflictError,
-    413: TooLargeError,
-    422: DataError,
-    429: BusyError,
-    503: NotReadyError,
-    507: StorageError,
-}
 
 
 class Client:
-    """A service, by its address.
+    """A client of one service.
 
     Args:
-        url: For example http://127.0.0.1:8765.
-        token: The read or the write token, where the service wants one.
-        timeout: Seconds to wait for an answer.
+        url: The address of the service, for example http://127.0.0.1:8765.
+        token: The read token or the write token, if the service requires one.
+        timeout: Seconds to wait for a response.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = 60.0):
-        where = urlsplit(url)
-        if where.scheme not in ("http", "https") or not where.hostname:
-            raise ConfigError("Not the address of a service", got=url, expected="http://HOST:PORT")
+        address = urlsplit(url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ConfigError("The address of the service is invalid", got=url, expected="http://HOST:PORT")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise ConfigError(
-                "Not a token", got=f"{len(token)} characters", expected="visible ASCII characters"
+                "The token contains invalid characters",
+                got=f"{len(token)} characters",
+                expected="visible ASCII characters",
             )
         self.url = url.rstrip("/")
         self._http = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=timeout,
-            trust_env=not is_loopback(where.hostname),  # no proxy stands between this machine and itself
+            trust_env=not is_loopback(address.hostname),  # this machine needs no proxy to reach itself
         )
 
     def __repr__(self) -> str:
@@ -93,40 +64,42 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._http.close()
 
-    def add(self, items: Iterable[NewItem]) -> AddResult:
+    def add(self, items: Iterable[NewItem]) -> records.AddResult:
         """Add items, all or none."""
-        return self._ask(AddResult, "POST", "/v1/items", {"items": [asdict(item) for item in items]})
+        return self._request(
+            records.AddResult, "POST", "/v1/items", {"items": [asdict(item) for item in items]}
+        )
 
     def update(self, id: str, text: str | None = None, tags: Sequence[str] | None = None) -> Item:
-        """Change an item's text or tags; what is None stays."""
+        """Change an item's text or tags; None keeps the value."""
         body = {"text": text, "tags": None if tags is None else list(tags)}
-        return self._ask(Item, "PUT", _item(id), body)
+        return self._request(Item, "PUT", _item_path(id), body)
 
     def delete(self, id: str) -> int:
-        """Take an item out."""
-        return self._ask(Deleted, "DELETE", _item(id)).deleted
+        """Delete an item; returns the number of deleted items."""
+        return self._request(DeleteResponse, "DELETE", _item_path(id)).deleted
 
-    def click(self, item: str, query: str) -> Click:
-        """Tell that a query clicked an item."""
-        return self._ask(Click, "POST", "/v1/clicks", {"item": item, "query": query})
+    def click(self, item: str, query: str) -> records.Click:
+        """Record that a query clicked an item."""
+        return self._request(records.Click, "POST", "/v1/clicks", {"item": item, "query": query})
 
     def undo(self, click: int) -> Item:
-        """Undo a click, by its number."""
-        return self._ask(Item, "DELETE", f"/v1/clicks/{click}")
+        """Undo the click with this number; returns its item."""
+        return self._request(Item, "DELETE", f"/v1/clicks/{click}")
 
     def search(
         self, queries: Sequence[str], k: int = 10, *, tags: Sequence[str] = (), states: Sequence[State] = ()
-    ) -> Answers:
-        """The k best items of each query, with the seconds of each stage."""
+    ) -> SearchResponse:
+        """The k best items of each query, and the seconds of each stage."""
         body = {"queries": list(queries), "k": k, "tags": list(tags), "states": list(states)}
-        return self._ask(Answers, "POST", "/v1/search", body)
+        return self._request(SearchResponse, "POST", "/v1/search", body)
 
     def get(self, id: str) -> Item:
         """One item."""
-        return self._ask(Item, "GET", _item(id))
+        return self._request(Item, "GET", _item_path(id))
 
     def list(
         self,
@@ -135,42 +108,41 @@ class Client:
         states: Sequence[State] = (),
         after: str | None = None,
         limit: int = 100,
-    ) -> Page:
-        """A page of the items."""
-        asked = {
-            "tag": [*tags],
-            "state": [*states],
-            "limit": limit,
-            **({} if after is None else {"after": after}),
-        }
-        return self._ask(Page, "GET", "/v1/items", params=asked)
+    ) -> records.Page:
+        """A page of the items that have all of the tags and one of the states."""
+        parameters: dict[str, Any] = {"tag": [*tags], "state": [*states], "limit": limit}
+        if after is not None:
+            parameters["after"] = after
+        return self._request(records.Page, "GET", "/v1/items", params=parameters)
 
-    def explain(self, item: str) -> ItemExplanation:
-        """Why an item is where it is."""
-        return self._ask(ItemExplanation, "GET", "/v1/explain", params={"item": item})
+    def explain(self, item: str) -> records.ItemExplanation:
+        """What an item's vector is made of: its neighbours, their weights, and its clicks."""
+        return self._request(records.ItemExplanation, "GET", "/v1/explain", params={"item": item})
 
-    def preview(self, text: str, *, without: Sequence[str] = (), revealed: Sequence[str] = ()) -> Preview:
-        """What would become of a new item."""
+    def preview(
+        self, text: str, *, without: Sequence[str] = (), revealed: Sequence[str] = ()
+    ) -> records.Preview:
+        """What a new item's vector would be made of, and which queries would find it."""
         body = {"text": text, "without": [*without], "revealed": [*revealed]}
-        return self._ask(Preview, "POST", "/v1/preview", body)
+        return self._request(records.Preview, "POST", "/v1/preview", body)
 
     def represent(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(texts, dim) float32: meta-classifiers, without adding."""
-        made = self._ask(Represented, "POST", "/v1/represent", {"texts": [*texts]})
-        return np.asarray(made.vectors, dtype=np.float32)
+        """The meta-classifiers of texts, (texts, dim) float32, without adding them."""
+        response = self._request(RepresentResponse, "POST", "/v1/represent", {"texts": [*texts]})
+        return np.asarray(response.vectors, dtype=np.float32)
 
-    def about(self) -> CatalogSummary:
-        """The catalog in figures."""
-        return self._ask(CatalogSummary, "GET", "/v1/about")
+    def about(self) -> records.CatalogSummary:
+        """A summary of the catalog."""
+        return self._request(records.CatalogSummary, "GET", "/v1/about")
 
     def ready(self) -> bool:
-        """Whether the catalog answers; False where nobody does."""
+        """Whether the catalog is open; False if no service answers."""
         try:
             return self._http.get("/readyz").status_code == 200
         except httpx.TransportError:
             return False
 
-    def _ask(
+    def _request(
         self,
         record: type[Record],
         method: str,
@@ -179,34 +151,39 @@ class Client:
         params: dict[str, Any] | None = None,
     ) -> Record:
         try:
-            answer = self._http.request(method, path, json=body, params=params)
+            response = self._http.request(method, path, json=body, params=params)
         except UnicodeEncodeError as error:
-            raise _unsendable(error) from error
+            raise _invalid_unicode(error) from error
         except httpx.TransportError as error:
             raise NotReadyError(
-                "The service does not answer", got=f"{self.url}: {error}", fix="start it: metaxc serve MODEL"
+                "The service does not respond", got=f"{self.url}: {error}", fix="start it: metaxc serve MODEL"
             ) from error
-        if not answer.is_success:
-            raise _error(answer)
-        return TypeAdapter(record).validate_json(answer.content)
+        if not response.is_success:
+            raise _read_error(response)
+        return TypeAdapter(record).validate_json(response.content)
 
 
-def _item(id: str) -> str:
+def _item_path(id: str) -> str:
     try:
         return f"/v1/items/{quote(id, safe='')}"
     except UnicodeEncodeError as error:
-        raise _unsendable(error) from error
+        raise _invalid_unicode(error) from error
 
 
-def _unsendable(error: UnicodeEncodeError) -> DataError:
-    return DataError("A text cannot be sent", got=ascii(error.object[:50]), expected="Unicode text")
+def _invalid_unicode(error: UnicodeEncodeError) -> DataError:
+    return DataError(
+        "The request contains invalid Unicode",
+        got=ascii(error.object[:50]),
+        expected="text without lone surrogates",
+        fix="decode the source as UTF-8",
+    )
 
 
-def _error(answer: httpx.Response) -> MetaxcError:
-    """What the service said, as the kind of error it came from."""
+def _read_error(response: httpx.Response) -> MetaxcError:
+    """The error of a response, as the exception type that the service raised."""
     try:
-        problem = TypeAdapter(Problem).validate_json(answer.content)
+        body = TypeAdapter(ErrorResponse).validate_json(response.content)
     except ValidationError:
-        problem = Problem("The service answered with an error", got=f"status {answer.status_code}")
-    kind = KINDS.get(answer.status_code, ServiceError)
-    return kind(problem.what, got=problem.got, expected=problem.expected, fix=problem.fix)
+        body = ErrorResponse("The service returned an error", got=f"status {response.status_code}")
+    error = ERROR_BY_STATUS.get(response.status_code, ServiceError)
+    return error(body.what, got=body.got, expected=body.expected, fix=body.fix)

@@ -1,7 +1,7 @@
-"""Errors over HTTP: each kind has its status, each says what, got, expected and fix.
+"""Errors over HTTP: every exception type has one status, every error body has what, got, expected and fix.
 
-What went wrong inside is for the server's log: a client sees neither a traceback nor a path of the machine. The
-client room turns a status back into the kind it came from.
+Details of internal failures go to the server's log: a client sees neither a traceback nor a path of the machine. The
+client turns a status back into the exception type (`ERROR_BY_STATUS`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundE
 from metaxc.errors import ConfigError, DataError, MetaxcError
 
 log = logging.getLogger("metaxc.serve")
-MOST_SHOWN = 200  # characters of what was given
+MAX_SHOWN = 200  # characters of a given value: enough to recognize it, short enough for a log line
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What a refused request is answered with."""
+class ErrorResponse:
+    """The body of every error."""
 
     what: str
     got: str | None = None
@@ -33,39 +33,39 @@ class Problem:
     fix: str | None = None
 
 
-class TokenError(MetaxcError):
-    """No token, or not one that opens this."""
+class UnauthorizedError(MetaxcError):
+    """The request has no token, or an unknown one."""
 
 
-class ForbiddenError(TokenError):
-    """A token that may read but not write, a catalog that is only read, or a host name that is not ours."""
+class ForbiddenError(MetaxcError):
+    """A read token on a write, a read-only catalog, or a host name that the service does not accept."""
 
 
 class TooLargeError(DataError):
-    """A body beyond its bound."""
+    """The request body exceeds its limit."""
 
 
-class SlowError(MetaxcError):
-    """A body that does not arrive."""
+class RequestTimeoutError(MetaxcError):
+    """The request body did not arrive in time."""
 
 
 class BusyError(MetaxcError):
-    """More requests than the service takes at once."""
+    """The service has as many requests as it accepts at once."""
 
 
 class NotReadyError(MetaxcError):
-    """The service is opening, closing, or did not get to a request in its time."""
+    """The service is opening, closing, or did not start on a request in time."""
 
 
 class ServiceError(MetaxcError):
-    """The service failed; its log says why."""
+    """The service failed; its log has the details."""
 
 
-STATUS: tuple[tuple[type[MetaxcError], int], ...] = (  # the first kind that fits
+STATUS_BY_ERROR: tuple[tuple[type[MetaxcError], int], ...] = (  # the first type that matches counts
     (ForbiddenError, 403),
-    (TokenError, 401),
+    (UnauthorizedError, 401),
     (NotFoundError, 404),
-    (SlowError, 408),
+    (RequestTimeoutError, 408),
     (ConflictError, 409),
     (TooLargeError, 413),
     (DataError, 422),
@@ -76,82 +76,84 @@ STATUS: tuple[tuple[type[MetaxcError], int], ...] = (  # the first kind that fit
     (CatalogError, 503),
     (ServiceError, 500),
 )
-MEANS = {
-    401: "No token, or a wrong one",
-    403: "A read token on a write, a read-only catalog, or a foreign host name",
-    404: "Not there",
-    405: "A method that this path does not have",
-    408: "The body did not arrive in time",
-    409: "An item of that id with other content is there",
-    413: "The body is too large",
-    422: "The request is not as it should be",
-    429: "Too many requests wait; come back after Retry-After seconds",
+ERROR_BY_STATUS = {status: error for error, status in reversed(STATUS_BY_ERROR)}
+STATUS_TITLES = {
+    401: "The token is missing or wrong",
+    403: "The token may only read, the catalog is read-only, or the host name is not accepted",
+    404: "Not found",
+    405: "This path does not support the method",
+    408: "The request body did not arrive in time",
+    409: "An item with this id and other content exists",
+    413: "The request body is too large",
+    422: "The request is invalid",
+    429: "Too many requests; retry after Retry-After seconds",
     500: "Internal error",
-    503: "Opening, closing, or too busy to answer in time",
-    507: "The disk is full; reads go on",
+    503: "The service is opening, closing or too busy to answer in time",
+    507: "Disk full or I/O error; reading still works",
 }
-HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
-OWN_STORY = (NotReadyError, BusyError)  # of the server's errors, those that say nothing of its inside
+RETRY = {"Retry-After": "1"}
+STATUS_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: RETRY, 503: RETRY}
+PUBLIC_SERVER_ERRORS = (
+    NotReadyError,
+    BusyError,
+)  # errors of the server whose details reveal nothing internal
 
 
-def status_of(error: Exception) -> int:
-    """The status an error is answered with."""
-    return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
-
-
-def answer_to(error: Exception) -> JSONResponse:
-    """The answer that a failed request gets; what it must not say goes to the log."""
-    status = status_of(error)
+def respond_to_error(error: Exception) -> JSONResponse:
+    """The response to a failed request; internal details go to the log instead."""
+    status = next((status for kind, status in STATUS_BY_ERROR if isinstance(error, kind)), 500)
     if not isinstance(error, MetaxcError) or status == 500:
         log.error("Internal error", exc_info=error)
-        return answer(500, Problem(MEANS[500], fix="the service's log says more"))
-    if status >= 500 and not isinstance(error, OWN_STORY):
+        return json_error(500, ErrorResponse(STATUS_TITLES[500], fix="see the service's log"))
+    if status >= 500 and not isinstance(error, PUBLIC_SERVER_ERRORS):
         log.error("%s", error)
-        return answer(status, Problem(error.what, fix=f"{MEANS[status]}; the service's log says more"))
-    got, expected, fix = (
-        None if part is None else shown(part) for part in (error.got, error.expected, error.fix)
+        fix = f"{STATUS_TITLES[status]}; see the service's log"
+        return json_error(status, ErrorResponse(error.what, fix=fix))
+    got, expected, fixed = (
+        None if part is None else shorten(part) for part in (error.got, error.expected, error.fix)
     )
-    return answer(status, Problem(shown(error.what), got, expected, fix))
+    return json_error(status, ErrorResponse(shorten(error.what), got, expected, fixed))
 
 
-def answer(status: int, problem: Problem) -> JSONResponse:
-    """A problem as JSON."""
-    return JSONResponse(vars(problem), status, HEADERS.get(status))
+def json_error(status: int, body: ErrorResponse) -> JSONResponse:
+    """An error as JSON, with the headers of its status."""
+    return JSONResponse(vars(body), status, STATUS_HEADERS.get(status))
 
 
-def shown(part: object) -> str:
-    """A part of an error, short and in characters that can be sent."""
+def shorten(part: object) -> str:
+    """A part of an error in at most `MAX_SHOWN` characters that can be encoded as UTF-8."""
     text = str(part).encode("utf-8", "backslashreplace").decode("utf-8")
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-def of_validation(errors: Sequence[Any]) -> Problem:
-    """The first thing wrong with a request, in the shape of every other error."""
+def describe_validation_errors(errors: Sequence[Any]) -> ErrorResponse:
+    """The first validation error of a request, in the shape of every other error."""
     first = errors[0]
-    place = ".".join(map(str, first["loc"])) or "request"
-    given = first.get("input")
-    return Problem(
-        f"{shown(place)} is not right" + (f", and {len(errors) - 1} more" if len(errors) > 1 else ""),
-        got=shown(repr(given)[: 2 * MOST_SHOWN]) if first["type"] != "missing" else None,
-        expected=shown(first["msg"]),
+    field = ".".join(map(str, first["loc"])) or "request"
+    more = f" ({len(errors) - 1} more errors)" if len(errors) > 1 else ""
+    return ErrorResponse(
+        f"{shorten(field)} is invalid{more}",
+        got=shorten(repr(first.get("input"))[: 2 * MAX_SHOWN]) if first["type"] != "missing" else None,
+        expected=shorten(first["msg"]),
         fix="see /openapi.json",
     )
 
 
-def answer_errors(app: FastAPI) -> None:
-    """Let every error leave the app in one shape."""
+def install_error_handlers(app: FastAPI) -> None:
+    """Make every error of the app an `ErrorResponse`."""
 
     @app.exception_handler(MetaxcError)
-    async def _known(request: Request, error: MetaxcError) -> JSONResponse:
-        return answer_to(error)
+    async def _handle_metaxc_error(request: Request, error: MetaxcError) -> JSONResponse:
+        return respond_to_error(error)
 
     @app.exception_handler(RequestValidationError)
-    async def _not_valid(request: Request, error: RequestValidationError) -> JSONResponse:
-        return answer(422, of_validation(error.errors()))
+    async def _handle_validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
+        return json_error(422, describe_validation_errors(error.errors()))
 
     @app.exception_handler(HTTPException)
-    async def _by_the_framework(request: Request, error: HTTPException) -> JSONResponse:
-        status = 422 if error.status_code == 400 else error.status_code  # 400: a body that is not JSON
-        made = answer(status, Problem(MEANS.get(status, shown(error.detail)), got=shown(request.url.path)))
-        made.headers.update(error.headers or {})
-        return made
+    async def _handle_framework_error(request: Request, error: HTTPException) -> JSONResponse:
+        status = 422 if error.status_code == 400 else error.status_code  # 400: the body is not JSON
+        title = STATUS_TITLES.get(status, shorten(error.detail))
+        response = json_error(status, ErrorResponse(title, got=shorten(request.url.path)))
+        response.headers.update(error.headers or {})
+        return response

@@ -1,9 +1,11 @@
-"""What every request passes before the app sees it: who may ask, how much, and what each answer carries.
+"""The policy of each route, and the middleware that enforces it before a handler runs.
 
-Three plain ASGI layers, from the outside in. `SecurityHeaders` adds headers, counts requests, and turns a
-failure into an answer without its traceback. `AccessControl` refuses by host name, token, number of requests and state
-of the service, before a byte of the body is read. `BodyLimit` reads the body up to its limit, whether or not its length
-was announced.
+A route is declared once, with a `RoutePolicy`, in the app's `RouteTable`. Access control, the queue that runs a request
+and the errors in the OpenAPI description all follow from that declaration.
+
+Three plain ASGI layers, from the outside in: `SecurityHeaders` adds headers, counts requests and hides tracebacks;
+`AccessControl` rejects by host name, token, load and state of the service before the body is read; `BodyLimit` reads
+the body up to its limit, whether or not its length was announced.
 """
 
 from __future__ import annotations
@@ -12,28 +14,35 @@ import asyncio
 import hmac
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from fastapi import Depends, FastAPI, Request, Security
+from fastapi.security import HTTPBearer
 from pydantic import SecretStr
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from metaxc.errors import MetaxcError
+from metaxc.errors import DataError, MetaxcError
 from metaxc.serve.http_errors import (
+    STATUS_TITLES,
     BusyError,
+    ErrorResponse,
     ForbiddenError,
-    NotReadyError,
-    SlowError,
-    TokenError,
+    RequestTimeoutError,
     TooLargeError,
-    answer_to,
+    UnauthorizedError,
+    respond_to_error,
 )
 from metaxc.serve.prometheus_metrics import Metrics
-from metaxc.serve.serve_settings import ServeSettings, is_loopback
+from metaxc.serve.serve_settings import RequestLimits, ServeSettings, is_loopback
 
-OPEN = {"/", "/healthz", "/readyz", "/openapi.json"}
-PROBES = {"/healthz", "/readyz"}
-READ_BY_POST = {"/v1/search", "/v1/preview", "/v1/represent"}
-HEADERS = {
+Access = Literal["probe", "public", "read", "write"]
+QueueName = Literal["search", "read", "write"]
+COMMON_ERRORS = (403, 408, 413, 422, 429, 500, 503)
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+RESPONSE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -42,18 +51,111 @@ HEADERS = {
 }
 
 
-def is_open(path: str) -> bool:
-    """Whether anybody may ask: probes, the description of the service, and the page (its data is not)."""
-    return path in OPEN or path.startswith("/static/")
+@dataclass(frozen=True)
+class RoutePolicy:
+    """Who may call a route, and which queue runs it.
+
+    Args:
+        access: "probe" skips every check and limit, "public" needs no token, "read" accepts either token, "write" needs
+            the write token.
+        queue: The queue that runs the request; None for a route that does not need an open catalog.
+    """
+
+    access: Access
+    queue: QueueName | None = None
+
+    def __post_init__(self) -> None:
+        if self.queue is not None and (self.queue == "write") != (self.access == "write"):
+            raise ValueError(f"{self}: writes, and nothing else, run in the write queue")
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether a caller needs a token, if the service has any."""
+        return self.access in ("read", "write")
 
 
-def only_reads(method: str, path: str) -> bool:
-    """Whether a request changes nothing."""
-    return method in ("GET", "HEAD", "OPTIONS") or path in READ_BY_POST
+PROBE, PUBLIC, READ_METRICS = RoutePolicy("probe"), RoutePolicy("public"), RoutePolicy("read")
+READ, SEARCH = RoutePolicy("read", "read"), RoutePolicy("read", "search")
+WRITE = RoutePolicy("write", "write")
+
+
+class RouteTable:
+    """The routes of an app, each with its policy; `requires_token` says whether the service has tokens."""
+
+    def __init__(self, app: FastAPI, *, requires_token: bool):
+        self._app, self._requires_token = app, requires_token
+        # The routes that an app has from the start are FastAPI's own: the OpenAPI document.
+        self.policies: list[tuple[BaseRoute, RoutePolicy]] = [(route, PUBLIC) for route in app.routes]
+
+    def add(
+        self, method: str, path: str, policy: RoutePolicy, *errors: int, responses: Any = None, **options: Any
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare a route; the decorated function handles it. The OpenAPI description gets the errors that follow from
+        the policy, the statuses in `errors`, and `responses`; FastAPI gets the other options."""
+        dependencies: list[Any] = [Depends(reject_unknown_parameters)] if policy.queue else []
+        if policy.needs_token and self._requires_token:
+            dependencies.append(Security(HTTPBearer(scheme_name="token", auto_error=False)))
+
+        def register(handler: Callable[..., Any]) -> Callable[..., Any]:
+            self._app.add_api_route(
+                path,
+                handler,
+                methods=[method],
+                dependencies=dependencies,
+                responses={**self._describe_errors(policy, errors), **(responses or {})},
+                **options,
+            )
+            self.policies.append((self._app.routes[-1], policy))
+            return handler
+
+        return register
+
+    def mount(self, path: str, app: ASGIApp, policy: RoutePolicy) -> None:
+        """Declare an ASGI app for all paths below one."""
+        self._app.mount(path, app)
+        self.policies.append((self._app.routes[-1], policy))
+
+    def find_policy(self, scope: Scope) -> RoutePolicy:
+        """The policy of the route that will handle a request. A request without a route (404, 405) needs a token like
+        any other, so that nobody can explore the service without one, unless its path is open to everybody."""
+        for route, policy in self.policies:
+            match, _ = route.matches(scope)
+            if match is Match.FULL or (match is Match.PARTIAL and not policy.needs_token):
+                return policy
+        return RoutePolicy("read" if scope["method"] in SAFE_METHODS else "write")
+
+    def _describe_errors(self, policy: RoutePolicy, errors: tuple[int, ...]) -> dict[int | str, Any]:
+        if policy.access == "probe":
+            return {}
+        statuses = {*COMMON_ERRORS, *errors}
+        if policy.access == "write":
+            statuses.add(507)
+        if policy.needs_token and self._requires_token:
+            statuses.add(401)
+        described: dict[int | str, Any] = {}
+        for status in sorted(statuses):
+            described[status] = {"model": ErrorResponse, "description": STATUS_TITLES[status]}
+            if status in (429, 503):
+                seconds = {"description": "Seconds to wait", "schema": {"type": "integer"}}
+                described[status]["headers"] = {"Retry-After": seconds}
+        return described
+
+
+def reject_unknown_parameters(request: Request) -> None:
+    """Reject a query parameter that the route does not have: a misspelt filter must not return everything."""
+    known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
+    unknown = next((name for name in request.query_params if name not in known), None)
+    if unknown is not None:
+        raise DataError(
+            "Unknown query parameter",
+            got=repr(unknown),
+            expected=", ".join(sorted(known)) or "none",
+            fix="see /openapi.json",
+        )
 
 
 class SecurityHeaders:
-    """The outermost layer: headers, counts, and no traceback for a client."""
+    """The outermost layer: response headers, request metrics, and no traceback for a client."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics):
         self.app, self.metrics = app, metrics
@@ -65,163 +167,177 @@ class SecurityHeaders:
         started = time.perf_counter()
         status = 0
 
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in RESPONSE_HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
         try:
-            await self.app(scope, receive, sending)
+            await self.app(scope, receive, send_with_headers)
         except Exception as error:
-            made = answer_to(error)
-            if status:  # half an answer is out: nothing can be put right, the connection ends
+            response = respond_to_error(error)
+            if status:  # the response has begun and cannot be corrected: end the connection
                 raise
-            await made(scope, receive, sending)
+            await response(scope, receive, send_with_headers)
         finally:
             route = getattr(scope.get("route"), "path", "none")
-            self.metrics.answered(scope["method"], route, status or 499, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            self.metrics.observe_request(scope["method"], route, status or 499, seconds)
 
 
 class AccessControl:
-    """Refuses before the body is read.
+    """Rejects requests before their body is read, by the policy of their route.
 
     Args:
-        app: What is guarded.
-        settings: Tokens, names and bounds.
-        state: "opening", "ready" or "closing".
-        room: Raises `BusyError` where a request of that method and path would find its queue full. Under overload most
-            requests are refused, and what a refusal costs is missing where the answers are made.
+        app: The app to protect.
+        settings: Tokens, host names and limits.
+        routes: The policies.
+        check_capacity: Raises an error when the named queue does not accept requests. Under overload most requests are
+            rejected here, and what a rejection costs is lost for answers.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         settings: ServeSettings,
-        state: Callable[[], str],
-        room: Callable[[str, str], None] = lambda method, path: None,
+        routes: RouteTable,
+        check_capacity: Callable[[QueueName], None],
     ):
-        self.app, self.settings, self.state, self.room = app, settings, state, room
-        self._inside = 0
+        self.app, self.settings, self.routes, self.check_capacity = app, settings, routes, check_capacity
+        self._open_requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in PROBES:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        policy = scope["route_policy"] = self.routes.find_policy(scope)
+        if policy.access == "probe":
             await self.app(scope, receive, send)
             return
         try:
-            self._check(scope["method"], scope["path"], Headers(scope=scope))
+            self._check(policy, Headers(scope=scope))
         except MetaxcError as error:
-            await answer_to(error)(scope, receive, send)
+            await respond_to_error(error)(scope, receive, send)
             return
-        self._inside += 1
+        self._open_requests += 1
         try:
             await self.app(scope, receive, send)
         finally:
-            self._inside -= 1
+            self._open_requests -= 1
 
-    def _check(self, method: str, path: str, headers: Headers) -> None:
-        if self.settings.guarded:
-            if not is_open(path):
-                self._check_token(method, path, headers.get("authorization", ""))
-        elif not self._is_ours(headers.get("host", "")):
+    def _check(self, policy: RoutePolicy, headers: Headers) -> None:
+        if self.settings.tokens.required:
+            if policy.needs_token:
+                self._check_token(policy, headers.get("authorization", ""))
+        elif not self._is_allowed_host(headers.get("host", "")):
             raise ForbiddenError(
-                "The service was called by a name that is not its own",
+                "The host name is not accepted",
                 got=headers.get("host", "no Host header"),
-                expected="localhost, 127.0.0.1, or one of the names in its settings",
-                fix="without a token the service answers this machine only",
+                expected="localhost, 127.0.0.1, or one of the allowed hosts",
+                fix="use one of these, or start the service with a token",
             )
-        if self._inside >= self.settings.most_requests:
+        if self._open_requests >= self.settings.limits.max_requests:
             raise BusyError(
                 "Too many requests at once",
-                got=f"{self._inside} open",
-                expected=f"at most {self.settings.most_requests}",
-                fix="ask again after Retry-After seconds",
+                got=f"{self._open_requests} open requests",
+                expected=f"at most {self.settings.limits.max_requests}",
+                fix="retry after Retry-After seconds",
             )
-        if path.startswith("/v1/") and self.state() != "ready":
-            raise NotReadyError(f"The service is {self.state()}", fix="ask again when /readyz answers 200")
-        self.room(method, path)
+        if policy.queue is not None:
+            self.check_capacity(policy.queue)
 
-    def _check_token(self, method: str, path: str, header: str) -> None:
-        kind, _, token = header.partition(" ")
-        given = token.strip() if kind.lower() == "bearer" else ""
-        writes, reads = same(given, self.settings.write_token), same(given, self.settings.read_token)
-        if not writes and not reads:
-            raise TokenError(
-                "A token is needed" if not given else "The token is not right",
+    def _check_token(self, policy: RoutePolicy, header: str) -> None:
+        scheme, _, value = header.partition(" ")
+        token = value.strip() if scheme.lower() == "bearer" else ""
+        writes = is_same_token(token, self.settings.tokens.write)
+        if not writes and not is_same_token(token, self.settings.tokens.read):
+            raise UnauthorizedError(
+                "The token is wrong" if token else "The token is missing",
                 expected="Authorization: Bearer TOKEN",
-                fix="ask whoever runs the service for one",
+                fix="ask the operator of the service for a token",
             )
-        if not writes and not only_reads(method, path):
-            raise ForbiddenError("This token may read, not write", expected="the write token")
+        if policy.access == "write" and not writes:
+            raise ForbiddenError(
+                "This token may read but not write",
+                expected="the write token",
+                fix="ask the operator of the service for the write token",
+            )
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_allowed_host(self, header: str) -> bool:
         """Against DNS rebinding: a web page can make a browser call this machine by the page's own name."""
-        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        return is_loopback(name) or name in (self.settings.host, *self.settings.names)
+        name = header.rsplit(":", 1)[0] if not header.endswith("]") else header
+        network = self.settings.network
+        return is_loopback(name) or name in (network.host, *network.allowed_hosts)
 
 
 class BodyLimit:
-    """Reads the body, up to its bound, then passes it on whole."""
+    """Reads the body, up to its limit, then passes it on as a whole."""
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings):
-        self.app, self.settings = app, settings
+    def __init__(self, app: ASGIApp, limits: RequestLimits):
+        self.app, self.limits = app, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         try:
-            body = await self._read(Headers(scope=scope), receive)
+            body = await self._read_body(Headers(scope=scope), receive)
         except MetaxcError as error:
-            await answer_to(error)(scope, receive, send)
+            await respond_to_error(error)(scope, receive, send)
             return
         if body is None:
-            return  # the client has gone
-        given = False
+            return  # the client disconnected
+        replayed = False
 
         async def replay() -> Message:
-            nonlocal given
-            if given:
+            nonlocal replayed
+            if replayed:
                 return await receive()
-            given = True
+            replayed = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         await self.app(scope, replay, send)
 
-    async def _read(self, headers: Headers, receive: Receive) -> bytes | None:
+    async def _read_body(self, headers: Headers, receive: Receive) -> bytes | None:
+        limit = self.limits.max_body_bytes
         announced = headers.get("content-length", "0")
-        if announced.isdigit() and int(announced) > self.settings.most_body:
+        if announced.isdigit() and int(announced) > limit:
             raise self._too_large(f"{int(announced):,} bytes")
         parts, size = [], 0
         try:
-            async with asyncio.timeout(self.settings.request_timeout):
+            async with asyncio.timeout(self.limits.timeout):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         return None
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
-                    if size > self.settings.most_body:
-                        raise self._too_large(f"more than {self.settings.most_body:,} bytes")
+                    if size > limit:
+                        raise self._too_large(f"more than {limit:,} bytes")
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
-            raise SlowError("The body did not arrive in time", fix="send it faster, or in parts") from None
+            raise RequestTimeoutError(
+                "The request body did not arrive in time",
+                expected=f"at most {self.limits.timeout:g} seconds",
+                fix="send fewer items per request",
+            ) from None
 
     def _too_large(self, got: str) -> TooLargeError:
         return TooLargeError(
-            "The body is too large",
+            "The request body is too large",
             got=got,
-            expected=f"at most {self.settings.most_body:,} bytes",
+            expected=f"at most {self.limits.max_body_bytes:,} bytes",
             fix="send fewer items per request",
         )
 
 
-def same(given: str, token: SecretStr | None) -> bool:
-    """Whether a token is the one given, in a time that does not depend on how much of it is right."""
+def is_same_token(given: str, token: SecretStr | None) -> bool:
+    """Compare tokens in a time that does not depend on how many characters match."""
     if token is None:
         return False
     return hmac.compare_digest(given.encode("utf-8"), token.get_secret_value().encode("utf-8"))

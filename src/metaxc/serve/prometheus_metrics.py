@@ -1,7 +1,7 @@
-"""What a service tells Prometheus: how long each stage takes, what was answered, how full the queues are, and whether
-the index still finds what an exact search finds.
+"""The metrics of the service for Prometheus: seconds per stage, requests by status, queue lengths, and the recall of
+the index against exact search.
 
-Each app has a registry of its own, so that two of them in one process do not mix.
+Each app has its own registry, so that two apps in one process do not mix.
 """
 
 from __future__ import annotations
@@ -18,115 +18,101 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from metaxc.catalog.records import CatalogSummary
 
 Stage = Literal["queue", "encode", "search", "write", "read"]
-SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-SAMPLES = 500  # the recall gauge speaks of the last so many queries
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
+RECALL_WINDOW = (
+    500  # queries: the standard error of the mean recall is below 1 % when the recall is above 0.95
+)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
+class SampledRecall:
+    """The recall of the index against exact search, over the last sampled queries; NaN before the first."""
+
+    def __init__(self) -> None:
+        self._recalls: deque[float] = deque(maxlen=RECALL_WINDOW)
+        self._lock = threading.Lock()
+
+    def record(self, recalls: Iterable[float]) -> None:
+        """Add the recalls of sampled queries, each between 0 and 1."""
+        with self._lock:
+            self._recalls.extend(recalls)
+
+    @property
+    def mean(self) -> float:
+        """The mean over the window."""
+        with self._lock:
+            return sum(self._recalls) / len(self._recalls) if self._recalls else math.nan
+
+    def __len__(self) -> int:
+        """Queries in the window."""
+        return len(self._recalls)
+
+
 class Metrics:
-    """The figures of one service.
+    """The metrics of one service. The catalog's summary (None while it is not open) and the queues by name are asked
+    for at each scrape."""
 
-    Args:
-        about: The catalog's own figures, None while it is not open; asked at each scrape.
-        lanes: The queues by name, as they are at a scrape.
-    """
-
-    def __init__(self, about: Callable[[], CatalogSummary | None], lanes: Callable[[], Mapping[str, Sized]]):
+    def __init__(
+        self, summarize: Callable[[], CatalogSummary | None], queues: Callable[[], Mapping[str, Sized]]
+    ):
+        self._summarize, self._queues = summarize, queues
         self.registry = CollectorRegistry()
         self.stages = Histogram(
             "metaxc_stage_seconds",
-            "Seconds per stage: waiting in the queue per request, the others per batch",
+            "Seconds per stage: queue is per request, the others are per batch",
             ["stage"],
-            buckets=SECONDS,
+            buckets=BUCKETS,
             registry=self.registry,
         )
         self.requests = Counter(
-            "metaxc_requests", "Answered requests", ["method", "route", "status"], registry=self.registry
+            "metaxc_requests", "Completed requests", ["method", "route", "status"], registry=self.registry
         )
         self.latency = Histogram(
             "metaxc_request_seconds",
-            "Seconds from a request to its answer",
+            "Seconds from request to response",
             ["route"],
-            buckets=SECONDS,
+            buckets=BUCKETS,
             registry=self.registry,
         )
-        self.recall = Recall()
-        self.registry.register(_AtScrape(about, lanes, self.recall))
+        self.recall = SampledRecall()
+        self.registry.register(self)
 
-    def took(self, stage: Stage, seconds: float) -> None:
-        """Count one passage through a stage."""
+    def observe_stage(self, stage: Stage, seconds: float) -> None:
+        """Record the duration of one stage."""
         self.stages.labels(stage).observe(seconds)
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one answered request."""
+    def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Record one completed request."""
         self.requests.labels(method, route, str(status)).inc()
         self.latency.labels(route).observe(seconds)
 
-    def text(self) -> bytes:
-        """Everything, in Prometheus' text format."""
+    def render(self) -> bytes:
+        """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
-
-class Recall:
-    """The share of exact answers that the index found too, over the last sampled queries; NaN before the first."""
-
-    def __init__(self) -> None:
-        self._shares: deque[float] = deque(maxlen=SAMPLES)
-        self._lock = threading.Lock()
-
-    def sampled(self, shares: Iterable[float]) -> None:
-        """Take in sampled queries' shares, each between 0 and 1."""
-        with self._lock:
-            self._shares.extend(shares)
-
-    @property
-    def value(self) -> float:
-        """The mean share."""
-        with self._lock:
-            return sum(self._shares) / len(self._shares) if self._shares else math.nan
-
-    @property
-    def samples(self) -> int:
-        """How many queries the mean speaks of."""
-        return len(self._shares)
-
-
-class _AtScrape:
-    """Gauges that are looked up when somebody asks."""
-
-    def __init__(
-        self,
-        about: Callable[[], CatalogSummary | None],
-        lanes: Callable[[], Mapping[str, Sized]],
-        recall: Recall,
-    ):
-        self._about, self._lanes, self._recall = about, lanes, recall
-
     def describe(self) -> Iterator[Metric]:
-        """Nothing: the figures need an open catalog."""
+        """No gauges: they need an open catalog, and the registry asks before it is open."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        queues = GaugeMetricFamily("metaxc_queue_depth", "Requests that wait, by lane", labels=["lane"])
-        for name, lane in self._lanes().items():
-            queues.add_metric([name], len(lane))
-        yield queues
-        yield GaugeMetricFamily(
-            "metaxc_index_recall", "Of the exact 10 best, the share the index found", self._recall.value
-        )
-        yield GaugeMetricFamily(
-            "metaxc_index_recall_queries", "Sampled queries behind the recall", self._recall.samples
-        )
-        about = self._about()
-        if about is None:
+        """The gauges at this moment; called by the registry at each scrape."""
+        depth = GaugeMetricFamily("metaxc_queue_depth", "Waiting requests by queue", labels=["lane"])
+        for name, queue in self._queues().items():
+            depth.add_metric([name], len(queue))
+        yield depth
+        recall = self.recall
+        yield GaugeMetricFamily("metaxc_index_recall", "Recall at 10 against exact search", recall.mean)
+        yield GaugeMetricFamily("metaxc_index_recall_queries", "Sampled queries in the recall", len(recall))
+        summary = self._summarize()
+        if summary is None:
             return
         items = GaugeMetricFamily("metaxc_items", "Items by state", labels=["state"])
-        for state, count in about.items.items():
+        for state, count in summary.items.items():
             items.add_metric([state], count)
-        yield items
-        yield GaugeMetricFamily("metaxc_clicks", "Clicks the catalog has taken", about.clicks)
-        yield GaugeMetricFamily("metaxc_base_items", "Observed items that inform others", about.base)
-        yield GaugeMetricFamily("metaxc_sequence", "Changes since the beginning", about.sequence)
         index = GaugeMetricFamily("metaxc_index_info", "The kind of index", labels=["kind"])
-        index.add_metric([about.index], 1)
+        index.add_metric([summary.index], 1)
+        yield items
         yield index
+        yield GaugeMetricFamily("metaxc_clicks", "Clicks recorded in the catalog", summary.clicks)
+        yield GaugeMetricFamily("metaxc_base_items", "Observed items that inform others", summary.base)
+        yield GaugeMetricFamily("metaxc_sequence", "Writes since the catalog was created", summary.sequence)

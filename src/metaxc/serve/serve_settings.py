@@ -1,14 +1,13 @@
-"""All limits of the service in one place, each with its reason.
+"""The settings of the service in four groups; each default has its reason.
 
-Nobody outside this machine reaches the service unless a token says so: an address that is not loopback is refused
-without one. Everything a client can make large is bounded, so that memory stays flat whatever is sent.
+Without a token the service answers this machine only: any other address than loopback is rejected. Everything that a
+client can make large has a limit, so that memory stays flat whatever is sent.
 """
 
 from __future__ import annotations
 
 import os
 from ipaddress import ip_address
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -16,91 +15,129 @@ from metaxc.catalog.item_rules import MOST_TAGS, MOST_TEXT
 from metaxc.errors import ConfigError
 
 READ_TOKEN, WRITE_TOKEN = "METAXC_READ_TOKEN", "METAXC_WRITE_TOKEN"
-LEAST_TOKEN = 16  # characters; a shorter one can be guessed over a network
+MIN_TOKEN_LENGTH = 16  # characters; a shorter token can be guessed over a network
 
 
-class ServeSettings(BaseModel):
-    """How the service is reached, and how much of anything it takes."""
-
+class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    host: str = Field("127.0.0.1", description="this machine alone; another address needs a token")
-    port: int = Field(8765, ge=0, le=65535, description="0 takes any free one")
-    names: tuple[str, ...] = Field(
-        (), description="host names a client may call the service by without a token, beside this machine's"
-    )
-    read_token: SecretStr | None = Field(
-        None, description="lets read; None with a write token: that one reads"
-    )
-    write_token: SecretStr | None = Field(None, description="lets read and write")
-    most_body: int = Field(1 << 20, ge=1024, description="bytes; a full batch of items of usual length")
-    most_batch: int = Field(256, ge=1, description="items or texts per request; encoding them takes seconds")
-    most_text: int = Field(
-        4000, ge=1, le=MOST_TEXT, description="characters; encoders read a few hundred tokens of a text"
-    )
-    most_k: int = Field(100, ge=1, description="hits per query; a full batch of these is some 5 MB of answer")
-    most_page: int = Field(500, ge=1, description="items per page of a list")
-    most_tags: int = Field(16, ge=1, le=MOST_TAGS, description="tags per item or filter; each is looked up")
-    most_revealed: int = Field(
-        50, ge=1, description="revealed queries or switched-off neighbours of a preview"
-    )
-    most_queue: int = Field(256, ge=1, description="requests waiting per lane; more would only wait longer")
-    most_requests: int = Field(512, ge=1, description="requests at once, their bodies are in memory")
-    batch: int = Field(64, ge=1, description="texts worked on in one call; encoders gain little from more")
-    readers: int = Field(2, ge=1, description="threads for get, list, explain and preview")
-    request_timeout: float = Field(
-        30.0, gt=0, description="seconds to send a body, and to wait for one's turn"
-    )
-    shutdown_timeout: int = Field(20, ge=1, description="seconds that open requests are given at the end")
-    recall_rate: float = Field(
-        0.01, ge=0, le=1, description="of search batches, searched exactly too: costs 1 %"
-    )
 
-    @field_validator("read_token", "write_token", mode="before")
+class NetworkSettings(_Settings):
+    """Where the service listens."""
+
+    host: str = Field(
+        "127.0.0.1",
+        description="Address to listen on; loopback keeps other machines out, any other address needs a token in "
+        f"${WRITE_TOKEN} or ${READ_TOKEN}.",
+    )
+    port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 selects a free port.")
+    allowed_hosts: tuple[str, ...] = Field(
+        (), description="Host names accepted without a token, beside loopback."
+    )
+    shutdown_timeout: int = Field(20, ge=1, description="Seconds that open requests get at shutdown.")
+
+
+class TokenSettings(_Settings):
+    """Who may use the service; without any token everybody on this machine."""
+
+    read: SecretStr | None = Field(None, description="Permits reading; so does the write token.")
+    write: SecretStr | None = Field(None, description="Permits reading and writing.")
+
+    @field_validator("read", "write", mode="before")
     @classmethod
-    def _long_enough(cls, token: object) -> object:
+    def _check_token(cls, token: object) -> object:
         if isinstance(token, str) and (
-            len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token
+            len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable() or " " in token
         ):
             raise ConfigError(
-                "A token is not fit to guard the service",
+                "The token is too weak or contains invalid characters",
                 got=f"{len(token)} characters",
-                expected=f"{LEAST_TOKEN} or more visible ASCII characters",
-                fix="make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
+                expected=f"{MIN_TOKEN_LENGTH} or more visible ASCII characters",
+                fix="generate one: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
             )
         return token
 
     @model_validator(mode="after")
-    def _guarded(self) -> ServeSettings:
-        if not self.guarded and not is_loopback(self.host):
-            raise ConfigError(
-                "The service is not opened to other machines without a token",
-                got=f"host {self.host}",
-                expected="a loopback address, or a token",
-                fix=f"set {WRITE_TOKEN} (and {READ_TOKEN}), or use 127.0.0.1",
-            )
-        if self.guarded and self.read_token == self.write_token:
+    def _check_different(self) -> TokenSettings:
+        if self.required and self.read == self.write:
             raise ConfigError(
                 "The read token and the write token are the same",
-                expected="two different tokens, so that who may read may not write",
-                fix=f"give {READ_TOKEN} another value, or leave it out",
+                expected="two different tokens, so that the read token cannot write",
+                fix=f"give {READ_TOKEN} another value, or remove it",
             )
         return self
 
     @property
-    def guarded(self) -> bool:
+    def required(self) -> bool:
         """Whether requests need a token."""
-        return self.read_token is not None or self.write_token is not None
+        return self.read is not None or self.write is not None
 
-    @classmethod
-    def of_environment(cls, **given: Any) -> ServeSettings:
-        """These settings, with the tokens of METAXC_READ_TOKEN and METAXC_WRITE_TOKEN where none are given."""
-        tokens = {"read_token": os.environ.get(READ_TOKEN), "write_token": os.environ.get(WRITE_TOKEN)}
-        return cls(**{**{name: token for name, token in tokens.items() if token}, **given})
+
+class RequestLimits(_Settings):
+    """How much one request, and all open requests together, may ask for."""
+
+    max_body_bytes: int = Field(1 << 20, ge=1024, description="Fits a full batch of items of usual length.")
+    max_batch: int = Field(256, ge=1, description="Items or texts per request; encoding them takes seconds.")
+    max_text_length: int = Field(4000, ge=1, le=MOST_TEXT, description="Characters; more than encoders read.")
+    max_k: int = Field(100, ge=1, description="Hits per query; a full batch of these is a 5 MB response.")
+    max_page_size: int = Field(500, ge=1, description="Items per page of a list; keeps responses small.")
+    max_tags: int = Field(16, ge=1, le=MOST_TAGS, description="Tags per item or filter; each costs a lookup.")
+    max_preview_edits: int = Field(
+        50, ge=1, description="Queries or neighbours in a preview; each costs time."
+    )
+    max_requests: int = Field(512, ge=1, description="Open requests; their bodies are in memory.")
+    timeout: float = Field(
+        30.0, gt=0, description="Seconds for a body to arrive, and in a queue; the client waits 60."
+    )
+
+
+class QueueSettings(_Settings):
+    """How waiting requests are queued and batched."""
+
+    max_waiting: int = Field(256, ge=1, description="Requests per queue; more would only wait longer.")
+    batch_size: int = Field(64, ge=1, description="Texts per batch; encoders gain little from more.")
+    read_threads: int = Field(2, ge=1, description="Threads for reads; one slow preview blocks no others.")
+    recall_sample_rate: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="Share of searches repeated exactly to measure the recall; 1 % is cheap.",
+    )
+
+
+class ServeSettings(_Settings):
+    """All settings of the service.
+
+    Example:
+        ServeSettings(network={"port": 0}, limits={"max_k": 50})
+    """
+
+    network: NetworkSettings = NetworkSettings()
+    tokens: TokenSettings = TokenSettings()
+    limits: RequestLimits = RequestLimits()
+    queues: QueueSettings = QueueSettings()
+
+    @model_validator(mode="after")
+    def _check_exposure(self) -> ServeSettings:
+        if not self.tokens.required and not is_loopback(self.network.host):
+            raise ConfigError(
+                "The service does not listen to other machines without a token",
+                got=f"host {self.network.host}",
+                expected="a loopback address, or a token",
+                fix=f"set {WRITE_TOKEN} (and {READ_TOKEN}), or use 127.0.0.1",
+            )
+        return self
+
+
+def read_tokens() -> TokenSettings:
+    """The tokens in the environment variables METAXC_READ_TOKEN and METAXC_WRITE_TOKEN; an empty one is none."""
+    return TokenSettings.model_validate(
+        {"read": os.environ.get(READ_TOKEN) or None, "write": os.environ.get(WRITE_TOKEN) or None}
+    )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name can only be reached from this machine."""
+    """Whether an address or host name can only be reached from this machine."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:

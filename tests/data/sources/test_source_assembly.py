@@ -17,7 +17,7 @@ def clicks_of(data):
     return found
 
 
-def test_texts_merge_and_nothing_clicks_itself():
+def test_same_texts_are_merged_and_no_phrase_clicks_its_own_text():
     phrases = [
         Phrase("1", "Red  Apple", ["Fruit", "food"]),
         Phrase("2", "red apple", ["FRUIT", "tree"]),
@@ -34,7 +34,7 @@ def test_texts_merge_and_nothing_clicks_itself():
     }
 
 
-def test_rare_and_common_items_go_and_queries_left_empty_with_them():
+def test_rare_and_common_items_are_dropped_with_queries_left_without_clicks():
     phrases = [Phrase(str(n), f"p{n}", ["all", "even" if n % 2 == 0 else "odd"]) for n in range(8)]
     phrases += [Phrase("8", "p8", ["all", "once"]), Phrase("9", "p9", [])]
     data = assemble(phrases, name="x", largest_share=0.5, test_fraction=0.25)
@@ -54,7 +54,7 @@ def test_concepts_that_share_a_phrase_stay_on_one_side():
     assert data.train.queries.ids[0] == f"q{len(test)}"
 
 
-def test_the_split_follows_its_seed():
+def test_seed_determines_the_split():
     phrases = [Phrase(str(n), f"p{n}", ["a", "b"]) for n in range(40)]
     first, again, other = (assemble(phrases, name="x", largest_share=1, seed=seed) for seed in (7, 7, 8))
     assert first.fingerprint == again.fingerprint
@@ -62,8 +62,8 @@ def test_the_split_follows_its_seed():
     assert len(first.test) == 6
 
 
-def test_bad_input_is_refused():
-    with pytest.raises(DataError, match="left no click"):
+def test_bad_input_is_an_error():
+    with pytest.raises(DataError, match="has no usable click"):
         assemble([Phrase("1", "a", ["b"])], name="x")
     with pytest.raises(DataError, match="out of range"):
         assemble([], name="x", test_fraction=1.0)

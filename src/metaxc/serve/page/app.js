@@ -93,7 +93,7 @@ async function showAbout() {
     `model ${about.model.slice(0, 12)}`,
     `encoder ${about.encoder}`,
     `${about.dim} dimensions`,
-    `${count(about.base, "observed item")} inform`,
+    `${count(about.base, "observed item")} used as neighbours`,
     `${count(about.clicks, "live click")}`,
     `observed after ${count(about.observe_after, "click")}`,
     ...(about.read_only ? ["read only"] : []),

@@ -8,13 +8,13 @@ const named = ({ text, voter }) =>
     "span",
     { class: "neighbour-name" },
     h("span", { class: "neighbour-text", title: text, dir: "auto" }, text),
-    voter ? h("span", { class: "brought" }, `brought by “${voter}”`) : null,
+    voter ? h("span", { class: "brought" }, `selected by the query “${voter}”`) : null,
   );
 
 /** The neighbours of an item. */
 export function listed(neighbours) {
   if (!neighbours.length)
-    return [h("h3", {}, "Neighbours"), h("p", { class: "empty" }, "None: it has a classifier of its own.")];
+    return [h("h3", {}, "Neighbours"), h("p", { class: "empty" }, "None: the item has its own classifier.")];
   const largest = largestOf(neighbours);
   return [
     h("h3", {}, "Neighbours"),
@@ -65,7 +65,7 @@ export function compared(before, after) {
       rows.map((one) => {
         const [old, now] = [was.get(one.id), is.get(one.id)];
         const change = old && now ? "kept" : now ? "gained" : "lost";
-        const word = { kept: "stays", gained: "came", lost: "left" }[change];
+        const word = { kept: "kept", gained: "added", lost: "removed" }[change];
         return h(
           "li",
           { class: "compared-row", "data-change": change },

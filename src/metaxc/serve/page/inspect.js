@@ -87,7 +87,7 @@ function showNeighbours(on, off) {
       node.classList.toggle("off", !row.used);
       node.querySelector(".switch").checked = row.used;
       const by = node.querySelector(".brought");
-      by.textContent = row.used ? (row.voter ? `brought by “${row.voter}”` : "") : "switched off";
+      by.textContent = row.used ? (row.voter ? `selected by the query “${row.voter}”` : "") : "switched off";
       by.hidden = by.textContent === "";
       showNeighbourMeters(node, row, largest);
     },
@@ -134,7 +134,7 @@ function turn(id, on) {
 function showStages(seconds) {
   const total = STAGES.reduce((sum, stage) => sum + (seconds[stage] ?? 0), 0);
   const most = Math.max(1e-9, ...STAGES.map((stage) => seconds[stage] ?? 0));
-  byId("stages-total").textContent = `${milliseconds(total)} in all`;
+  byId("stages-total").textContent = `${milliseconds(total)} in total`;
   keyed(
     byId("stages"),
     STAGES.filter((stage) => stage in seconds),

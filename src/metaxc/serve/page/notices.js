@@ -6,7 +6,7 @@ const WORDS = { got: "given", expected: "expected", fix: "what to do" };
 
 /** Shows an error in the service's own words: what failed, what was given, what was expected, what to do. */
 export function complain(error) {
-  const facts = error.facts ?? { what: "The page made a mistake", got: String(error) };
+  const facts = error.facts ?? { what: "Internal error of the page", got: String(error) };
   const details = Object.entries(WORDS)
     .filter(([name]) => facts[name])
     .map(([name, word]) => h("div", {}, h("dt", {}, word), h("dd", {}, String(facts[name]))));

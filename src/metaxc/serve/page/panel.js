@@ -156,7 +156,7 @@ function show(explained, step = null) {
       : h(
           "p",
           { class: "note stale" },
-          "The base set has grown since this item was represented; made anew, it would come out a little different.",
+          "Other items have become observed since this vector was computed; computed now, it would be slightly different.",
         ),
     h("h3", {}, "Made of"),
     bar,

@@ -42,7 +42,7 @@ function column(list, reached, field) {
       }
     },
   );
-  if (!ranked.length) list.append(h("li", { class: "empty" }, "None has it among its first ten."));
+  if (!ranked.length) list.append(h("li", { class: "empty" }, "No query has it among its first ten results."));
   return ranked.length;
 }
 

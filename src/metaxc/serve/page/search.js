@@ -102,7 +102,7 @@ function show({ hits, time }, query) {
         "li",
         { class: "empty" },
         filtered
-          ? "Nothing fits these filters. Take one out."
+          ? "No item matches these filters. Remove one of them."
           : "The catalog is empty. Add an item in the first view.",
       ),
     );

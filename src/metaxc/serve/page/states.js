@@ -21,15 +21,15 @@ export const badge = (state) => h("span", { class: `badge is-${state}` }, moon(s
 export function stepper(item, observeAfter) {
   const present = STATES.indexOf(item.state);
   const details = {
-    novel: "its text alone",
+    novel: "text only",
     clicked: item.trained
-      ? "passed over"
+      ? "skipped"
       : `${Math.min(item.clicks, observeAfter)} of ${count(observeAfter, "click")}`,
     observed: item.trained ? "by the model's training" : "a classifier of its own",
   };
   return h(
     "ol",
-    { class: "stepper", "aria-label": "Life of the item" },
+    { class: "stepper", "aria-label": "Lifecycle of the item" },
     STATES.map((state, place) => {
       const when = place < present ? "past" : place === present ? "present" : "future";
       const step = h(

@@ -1,0 +1,127 @@
+"""`metaxc search`, `explain` and `represent`: what a trained model answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from metaxc.cli.shared import (
+    Base,
+    Cache,
+    Json,
+    Model,
+    Threads,
+    load_model,
+    print_json,
+    print_status,
+    print_table,
+    read_lines,
+    set_threads,
+)
+
+
+def search(
+    model: Model,
+    queries: Annotated[
+        list[str] | None, typer.Argument(help="One or more queries.", metavar="QUERY...")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="Queries, one per line; - is stdin.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Items per query.")] = 10,
+    novel_only: Annotated[bool, typer.Option("--novel", help="Rank novel items only.")] = False,
+    base: Base = None,
+    threads: Threads = 0,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Rank the model's items for each query; novel items are marked."""
+    set_threads(threads)
+    asked = read_lines(file, queries, "queries")
+    trained = load_model(model, base, cache)
+    found = trained.search(asked, k, among=trained.novel if novel_only else None)
+    if as_json:
+        answers = [
+            {"query": query, "hits": [asdict(hit) for hit in hits]}
+            for query, hits in zip(asked, found, strict=True)
+        ]
+        print_json({"answers": answers})
+        return
+    for query, hits in zip(asked, found, strict=True):
+        rows = [[f"{hit.score:.3f}", "novel" if hit.novel else "", hit.id, hit.text] for hit in hits]
+        print_table(f"query: {query}", ["score", "", "id", "item"], rows, right_from=9)
+
+
+def explain(
+    model: Model,
+    text: Annotated[str, typer.Argument(help="The text of a new item, or the id of an item.")],
+    revealed: Annotated[
+        list[str] | None,
+        typer.Option("--revealed", help="A query known to have clicked the item; can be repeated."),
+    ] = None,
+    base: Base = None,
+    threads: Threads = 0,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Show which observed items' classifiers make an item's meta-classifier, and how much each counts.
+
+    The item's first clicks (--revealed "a query" --revealed "another") vote for its neighbours and count as a small
+    classifier of its own, without training.
+    """
+    set_threads(threads)
+    trained = load_model(model, base, cache)
+    row = trained.items.row_of.get(text)
+    explanation = trained.explain(text if row is None else trained.items.texts[row], revealed or None)
+    if as_json:
+        print_json(asdict(explanation))
+        return
+    heads = ["similarity", "weight", "share", "id", "neighbour", *(["brought by"] if revealed else [])]
+    rows = [
+        [f"{n.similarity:.3f}", f"{n.weight:.3f}", f"{n.share:.1f} %", n.id, n.text]
+        + ([n.voter or "its text"] if revealed else [])
+        for n in explanation.neighbours
+    ]
+    print_table(f"item: {explanation.text}", heads, rows, 9)
+    shares = {
+        "its own text": explanation.text_share,
+        "neighbours' classifiers": explanation.neighbour_share,
+        "learnt": explanation.learnt_share,
+        **({"revealed queries": explanation.revealed_share} if revealed else {}),
+    }
+    print(", ".join(f"{name} {share:.1f} %" for name, share in shares.items()))
+    if not any(neighbour.weight for neighbour in explanation.neighbours):
+        print(
+            "On this data the neighbours were given no weight: on pseudo-novel items the adapted text ranks as well."
+        )
+
+
+def represent(
+    model: Model,
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts of new items.", metavar="TEXT...")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="Items, one per line; - is stdin.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="A .npy file; without it, JSON lines on stdout.")
+    ] = None,
+    queries: Annotated[
+        bool, typer.Option("--queries", help="The texts are queries: write query vectors.")
+    ] = False,
+    base: Base = None,
+    threads: Threads = 0,
+    cache: Cache = None,
+) -> None:
+    """Compute the meta-classifiers of new items, or the vectors of queries; a score is their inner product."""
+    import numpy as np
+
+    set_threads(threads)
+    given = read_lines(file, texts, "items")
+    trained = load_model(model, base, cache)
+    vectors = trained.encode_queries(given) if queries else trained.represent(given)
+    if out is not None:
+        np.save(out, vectors)
+        print_status(f"{out}: {vectors.shape[0]:,} × {vectors.shape[1]} float32")
+        return
+    for text, vector in zip(given, vectors, strict=True):
+        print(json.dumps({"text": text, "vector": [round(float(x), 7) for x in vector]}, ensure_ascii=False))

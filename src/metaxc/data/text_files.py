@@ -1,0 +1,289 @@
+"""Reading and writing the files of a data set: lines of text, JSON lines, tab-separated clicks and Parquet.
+
+A reader passes each line that it cannot use to `report` and skips it. The caller decides whether a problem is raised
+(`raise_first`, for `read_folder` and the converters) or collected (`check_folder`), so the two never disagree.
+Only a line feed ends a line, because a text may contain other characters that Unicode classifies as line breaks.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+import zlib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import IO, Any, cast
+
+from metaxc.data.data_problems import BYTE_ORDER_MARK, Reporter, file_error, id_problem, text_problem
+
+_TIME = "seconds since 1970, or an ISO-8601 date or time (UTC if it has no time zone)"
+MAX_SECONDS = 1e15
+"""Largest time; a float64 cannot represent fractions of a second much beyond it."""
+
+
+def read_lines(
+    path: Path, report: Reporter, *, encoding: str = "utf-8", may_be_empty: bool = True
+) -> Iterator[tuple[int, str]]:
+    """Number (from 1) and text of each line, blank ones included, without line ends; plain or `.gz`."""
+    empty = True
+    try:
+        with _open(path) as file:
+            for number, raw in enumerate(file, 1):
+                try:
+                    line = raw.decode(encoding).rstrip("\r\n")
+                except UnicodeDecodeError as problem:
+                    empty = False
+                    name = encoding.upper()
+                    message = f"The line is not valid {name}: byte {problem.start + 1} cannot be decoded"
+                    report(file_error(path, number, f"invalid {name}", message, raw, f"{name} text"))
+                    continue
+                if number == 1:
+                    line = line.removeprefix(BYTE_ORDER_MARK)
+                empty = empty and not line
+                yield number, line
+    except (OSError, EOFError, zlib.error) as problem:
+        report(file_error(path, None, "unreadable file", f"The file cannot be read: {problem}"))
+        return
+    if empty and not may_be_empty:
+        report(file_error(path, None, "empty file", "The file is empty", expected="at least one line"))
+
+
+def _open(path: Path) -> IO[bytes]:
+    if path.suffix == ".gz":
+        return io.BufferedReader(cast("io.RawIOBase", gzip.open(path, "rb")), 1 << 20)
+    return path.open("rb")
+
+
+def read_json_lines(
+    path: Path, report: Reporter, *, expected: str = "one JSON object per line", may_be_empty: bool = True
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line number and JSON object of each line that is not blank."""
+    for number, line in read_lines(path, report, may_be_empty=may_be_empty):
+        if not line or line.isspace():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as problem:
+            message = f"The line is not JSON: {problem}"
+            report(file_error(path, number, "invalid JSON", message, line, expected))
+            continue
+        if isinstance(record, dict):
+            yield number, record
+        else:
+            message = "The line is not a JSON object"
+            report(file_error(path, number, "invalid JSON", message, line, expected))
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines, each ended by a line feed; a name that ends in .gz is compressed (same input, same bytes)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=6, mtime=0) as packed:
+                packed.writelines(f"{line}\n".encode() for line in lines)
+        else:
+            file.writelines(f"{line}\n".encode() for line in lines)
+
+
+def json_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Each record as one line of JSON in plain UTF-8."""
+    return (json.dumps(record, ensure_ascii=False) for record in records)
+
+
+def read_texts(path: Path, report: Reporter) -> Iterator[tuple[int, str, str, int | None]]:
+    """Line, id, text and first_seen (whole seconds since 1970, or None) of each record with a valid id.
+
+    A record with a valid id and an invalid text is returned with the text "", so that clicks on it are not reported as
+    unknown. Either every record has a first_seen or none has.
+    """
+    timed: bool | None = None
+    rows = (
+        _read_parquet(path, ("id", "text"), "first_seen", report)
+        if _is_parquet(path)
+        else _text_records(path, report)
+    )
+    for line, raw_id, raw_text, raw_time in rows:
+        name = _parse_id(path, line, raw_id, report)
+        if name is None:
+            continue
+        text = _parse_text(path, line, raw_text, report)
+        if timed is None:
+            timed = raw_time is not None
+        time = None if raw_time is None else parse_time(raw_time)
+        if timed != (raw_time is not None):
+            message = "Some lines have a first_seen and some do not"
+            expected = "a first_seen on every line, or on none"
+            report(file_error(path, line, "first_seen on some lines", message, raw_time, expected))
+            time = None
+        elif timed and time is None:
+            message = "The first_seen is not a valid time"
+            report(file_error(path, line, "invalid time", message, raw_time, _TIME))
+        yield line, name, text, None if time is None else math.floor(time)
+
+
+def _text_records(path: Path, report: Reporter) -> Iterator[tuple[int, object, object, object]]:
+    expected = '{"id": …, "text": …} on one line'
+    for number, record in read_json_lines(path, report, expected=expected, may_be_empty=False):
+        yield number, record.get("id"), record.get("text"), record.get("first_seen")
+
+
+def _parse_id(path: Path, line: int, value: object, report: Reporter, key: str = "id") -> str | None:
+    if value is None:
+        report(file_error(path, line, "missing key", f'The line has no "{key}"', expected="an id"))
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        report(file_error(path, line, "invalid id", "The id is not a string", value, "a string"))
+        return None
+    name = str(value)
+    wrong = id_problem(name)
+    if wrong is not None:
+        report(file_error(path, line, "invalid id", wrong, name, "a string on one line, without tabs"))
+        return None
+    return name
+
+
+def _parse_text(path: Path, line: int, value: object, report: Reporter) -> str:
+    if value is None:
+        report(file_error(path, line, "missing key", 'The line has no "text"', expected="a text"))
+        return ""
+    if not isinstance(value, str):
+        report(file_error(path, line, "text not a string", "The text is not a string", value, "a string"))
+        return ""
+    wrong = text_problem(value)
+    if wrong is not None:
+        kind = "empty text" if wrong.endswith("empty") else "invalid Unicode"
+        report(file_error(path, line, kind, wrong, value, "a text with at least one visible character"))
+        return ""
+    return value
+
+
+def parse_time(value: object) -> float | None:
+    """Seconds since 1970 from a number, an ISO-8601 string or a date; None if it is none of these.
+
+    A string of digits is a number, never a date without dashes.
+    """
+    try:
+        if isinstance(value, str):
+            text = value
+            try:
+                value = float(text)
+            except ValueError:
+                value = datetime.fromisoformat(text.strip())
+        if isinstance(value, date):
+            moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+            value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and abs(number) < MAX_SECONDS else None
+
+
+def read_clicks(
+    path: Path, report: Reporter, *, may_be_empty: bool = False
+) -> Iterator[tuple[int, str, str, float | None]]:
+    """Line, query id, item id and time (seconds since 1970, or None) of each click.
+
+    The first line decides whether clicks have a time; all other lines must agree with it.
+    """
+    if _is_parquet(path):
+        yield from _parquet_clicks(path, report, may_be_empty)
+        return
+    columns = 0
+    for number, line in read_lines(path, report, may_be_empty=may_be_empty):
+        if not line:
+            continue
+        parts = line.split("\t")
+        if not columns and 2 <= len(parts) <= 3:
+            columns = len(parts)
+        if len(parts) != columns:
+            _report_columns(path, number, line, len(parts), columns, report)
+        elif columns == 2:
+            yield number, parts[0], parts[1], None
+        elif (time := parse_time(parts[2])) is not None:
+            yield number, parts[0], parts[1], time
+        else:
+            message = "The third column is not a valid time"
+            report(file_error(path, number, "invalid time", message, parts[2], _TIME))
+
+
+def _report_columns(path: Path, number: int, line: str, found: int, columns: int, report: Reporter) -> None:
+    expected = "a query id, an item id and optionally a time, separated by tabs"
+    if columns:
+        expected = f"{columns} columns separated by tabs, as on the first line"
+    message = f"The line has {found} {'column' if found == 1 else 'columns'}"
+    report(file_error(path, number, "wrong number of columns", message, line, expected))
+
+
+def _parquet_clicks(
+    path: Path, report: Reporter, may_be_empty: bool
+) -> Iterator[tuple[int, str, str, float | None]]:
+    timed: bool | None = None
+    rows = _read_parquet(path, ("query", "item"), "time", report, may_be_empty=may_be_empty)
+    for row, query, item, raw in rows:
+        query_id = _parse_id(path, row, query, report, "query")
+        item_id = _parse_id(path, row, item, report, "item")
+        time = None if raw is None else parse_time(raw)
+        if timed is None:
+            timed = raw is not None
+        if timed != (time is not None) or (raw is not None and time is None):
+            message = "The time is missing or not valid"
+            report(file_error(path, row, "invalid time", message, raw, _TIME))
+        elif query_id is not None and item_id is not None:
+            yield row, query_id, item_id, time
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix == ".parquet"
+
+
+def _read_parquet(
+    path: Path, needed: tuple[str, str], time: str, report: Reporter, *, may_be_empty: bool = False
+) -> Iterator[tuple[int, object, object, object]]:
+    """Row number, the two needed columns and the time column (None where it is absent), batch by batch."""
+    import pyarrow as pa  # takes a third of a second to import, and most folders have no Parquet file
+    import pyarrow.parquet as pq
+
+    row = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            found = file.schema_arrow.names
+            missing = [name for name in needed if name not in found]
+            if missing:
+                message = f"The file has no column {missing[0]!r}"
+                expected = f"the columns {', '.join(needed)} and optionally {time}"
+                report(file_error(path, None, "missing column", message, found, expected))
+                return
+            columns = [*needed, *([time] if time in found else [])]
+            for batch in file.iter_batches(columns=columns):
+                values = [_to_python(batch.column(name), pa) for name in columns]
+                times = values[2] if len(values) == 3 else [None] * len(values[0])
+                for first, second, moment in zip(values[0], values[1], times, strict=True):
+                    row += 1
+                    yield row, first, second, moment
+    except (OSError, pa.ArrowException, ValueError, OverflowError) as problem:
+        report(file_error(path, None, "unreadable file", f"The file cannot be read: {problem}"))
+        return
+    if row == 0 and not may_be_empty:
+        report(file_error(path, None, "empty file", "The file is empty", expected="at least one row"))
+
+
+def _to_python(column: Any, pa: Any) -> list[object]:
+    """A column as Python values; a string that is not UTF-8 stays bytes, which are then reported as no string."""
+    if pa.types.is_timestamp(column.type):  # Python has no nanoseconds
+        column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
+    try:
+        return cast("list[object]", column.to_pylist())
+    except UnicodeDecodeError:
+        return [_decode(raw) for raw in column.cast(pa.binary()).to_pylist()]
+
+
+def _decode(raw: bytes | None) -> object:
+    try:
+        return None if raw is None else raw.decode()
+    except UnicodeDecodeError:
+        return raw

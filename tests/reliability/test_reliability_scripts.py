@@ -1,0 +1,50 @@
+"""Short versions of the reliability benchmarks; `benchmarks/reliability` has the full ones and their results."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "reliability"
+
+
+def run_script(tmp_path, script, *options):
+    """Run a benchmark that must succeed, and load its result."""
+    command = [sys.executable, str(SCRIPTS / f"{script}.py"), "--out", str(tmp_path / "found.json"), *options]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return json.loads((tmp_path / "found.json").read_text())
+
+
+@pytest.mark.slow
+def test_killing_the_process_loses_no_acknowledged_write_and_adds_none(tmp_path):
+    found = run_script(tmp_path, "kills", "--kills", "25")
+    assert (found["kills"], found["lost"], found["ghosts"], found["errors"]) == (25, 0, 0, 0)
+    assert found["acknowledged"] > 25
+
+
+@pytest.mark.slow
+def test_damaged_files_are_detected_and_never_cause_a_crash_or_a_wrong_result(tmp_path):
+    found = run_script(tmp_path, "corruption", "--rounds", "2")
+    assert found["refused"] > 150
+    assert found["damages"] == found["refused"] + found["rebuilt and said so"] + found["same answers"]
+
+
+@pytest.mark.slow
+def test_after_a_kill_at_any_point_an_operation_is_complete_or_absent(tmp_path):
+    found = run_script(tmp_path, "crash_points", "--points", "8")
+    assert found["points"] == found["as before"] + found["as after"] >= 50
+
+
+@pytest.mark.slow
+def test_a_full_disk_rejects_writes_while_reads_continue(tmp_path):
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(tmp_path / ".")], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    subprocess.run(["umount", str(tmp_path / ".")], check=True)
+    assert run_script(tmp_path, "full_disk")["refused"] >= 5
