@@ -1,8 +1,7 @@
 """What the rows of a benchmark share: the data, the default model, the encoders, and the folder that keeps them.
 
-Expensive results are computed once: an adapted encoder per part of the clicks
-(`metaxc.encoders.learning.KeptEncoding`), and whole models, by everything that determines them. Both stay in the
-benchmark's folder for other rows and tables.
+Expensive results are computed once: an adapted encoder per part of the clicks, and whole models, by everything that
+determines them. Both stay in the benchmark's folder for other rows and tables.
 """
 
 from __future__ import annotations
