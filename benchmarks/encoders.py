@@ -1,12 +1,12 @@
-"""Encoders with and without IRENE on top, within one budget of CPU time.
+"""Encoders with and without IRENE, within one budget of CPU time.
 
     python benchmarks/encoders.py DATA... --work FOLDER --out benchmarks/results/encoders
     python benchmarks/encoders.py --table --out benchmarks/results/encoders
 
-For each data set and encoder: the encoder alone (dense retrieval) and with IRENE on it, zero-shot and generalized, on
-test. DPR, ANCE, NGAME and MACLR fine-tune the transformer for as many steps as `--budget` CPU seconds allow (by tokens
-per second; what they took is in the row). What was trained is kept in `--work` and found again; a row that stands in
-the result file with the same settings is not run again.
+Each encoder is evaluated on the test queries of each data set, alone (dense retrieval) and with IRENE, zero-shot and
+generalized. DPR, ANCE, NGAME and MACLR fine-tune the transformer for as many steps as `--budget` CPU seconds allow (by
+tokens per second; the row has the actual time). Trained encoders are saved in `--work` and reused; a row that is in the
+result file with the same settings is not run again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from metaxc.evaluation.protocol import Evaluation, evaluate
 from metaxc.evaluation.searches import encoder_search, model_search
 
 TOKENS_PER_SECOND = 900
-"""Of training, six layers of 384 in bfloat16, on one busy core."""
+"""Training speed of six layers of 384 dimensions in bfloat16 on one busy core."""
 
 MAX_TOKENS = 64
 SAMPLE = 2_000
@@ -46,8 +46,8 @@ TRAINED = {
 ROWS = ("pretrained", "static", "adapted", *TRAINED, "dpr + adapter")
 
 
-def training_of(name: str, dataset: Dataset, budget: float, batch: int) -> EncoderTraining:
-    """The recipe with as many steps as the budget allows."""
+def build_training(name: str, dataset: Dataset, budget: float, batch: int) -> EncoderTraining:
+    """The training configuration with as many steps as the budget allows."""
     tokenizer = BagTokenizer(Pretrained().tokenizer_file, MAX_TOKENS, special_tokens=True)
     random = np.random.default_rng(0)
 
@@ -62,9 +62,9 @@ def training_of(name: str, dataset: Dataset, budget: float, batch: int) -> Encod
     return EncoderTraining(batch=batch, max_tokens=MAX_TOKENS, steps=steps, **TRAINED[name])
 
 
-def trained(name: str, dataset: Dataset, options: argparse.Namespace) -> tuple[Path, dict]:
-    """The folder of a trained encoder, made now or found, and what it cost."""
-    config = training_of(name, dataset, options.budget, options.batch)
+def train_or_load(name: str, dataset: Dataset, options: argparse.Namespace) -> tuple[Path, dict]:
+    """The folder of a trained encoder, trained now or reused, and its cost."""
+    config = build_training(name, dataset, options.budget, options.batch)
     place = options.work / dataset.name / f"{config.recipe}-{json_digest([config.model_dump()])[:12]}"
     cost = place.with_suffix(".json")
     if not (place.is_dir() and cost.exists()):
@@ -92,7 +92,7 @@ def trained(name: str, dataset: Dataset, options: argparse.Namespace) -> tuple[P
     return place, json.loads(cost.read_text())
 
 
-def figures(found: Evaluation) -> dict:
+def select_metrics(found: Evaluation) -> dict:
     """P@1 and R@10 of both settings, percent."""
     return {
         setting: {name: round(found[setting][name], 2) for name in ("P@1", "R@10")}
@@ -106,7 +106,7 @@ def run(name: str, folder: Path, options: argparse.Namespace) -> dict:
     cache, cost, base = EmbeddingCache(options.cache), {}, None
     on = name.removesuffix(" + adapter")
     if on in TRAINED:
-        base, cost = trained(on, dataset, options)
+        base, cost = train_or_load(on, dataset, options)
     kind = name if name in ("pretrained", "static", "adapted") else "pretrained"
     if name.endswith(" + adapter"):
         kind = "adapted"
@@ -123,8 +123,8 @@ def run(name: str, folder: Path, options: argparse.Namespace) -> dict:
         "budget": options.budget,
         "training": cost,
         "irene_cpu_seconds": round(learning, 1),
-        "alone": figures(evaluate(encoder_search(encoder, dataset), dataset)),
-        "irene": figures(evaluate(model_search(model, dataset), dataset)),
+        "alone": select_metrics(evaluate(encoder_search(encoder, dataset), dataset)),
+        "irene": select_metrics(evaluate(model_search(model, dataset), dataset)),
         "constants": model.about["constants"],
         "pseudo_novel": model.about["pseudo_novel"],
         "clicks": int(training_clicks(dataset)[2].nnz),
@@ -133,27 +133,27 @@ def run(name: str, folder: Path, options: argparse.Namespace) -> dict:
     }
 
 
-def rows_of(file: Path) -> list[dict]:
-    """The rows of a result file, none where there is none."""
+def read_rows(file: Path) -> list[dict]:
+    """The rows of a result file; empty when there is no file."""
     return json.loads(file.read_text()) if file.exists() else []
 
 
-def why_not(row: dict) -> str:
-    """What a row says where IRENE does not improve R@10."""
+def explain_no_gain(row: dict) -> str:
+    """A remark on rows where IRENE does not improve R@10."""
     worse = [s for s in ("zero_shot", "generalized") if row["irene"][s]["R@10"] <= row["alone"][s]["R@10"]]
     if not worse:
         return ""
     strength = row["constants"]["strength"]
     if "zero_shot" in worse and strength == 0:
-        return "neighbours were given no weight: they did not help on pseudo-novel items"
+        return "neighbours have no weight: they did not help on pseudo-novel items"
     return "no gain in " + " and ".join(s.replace("_", "-") for s in worse)
 
 
-def table(out: Path) -> str:
+def render_tables(out: Path) -> str:
     """All rows as Markdown."""
     lines = []
     for file in sorted(out.glob("*.json")):
-        rows = {row["row"]: row for row in rows_of(file)}
+        rows = {row["row"]: row for row in read_rows(file)}
         lines += [
             f"\n**{file.stem}**\n",
             "| encoder | CPU s to train | zero-shot alone | + IRENE | generalized alone | + IRENE | |",
@@ -167,12 +167,12 @@ def table(out: Path) -> str:
                 for how in ("alone", "irene")
             ]
             spent = row["training"].get("cpu_seconds", "")
-            lines.append(f"| {name} | {spent} | {' | '.join(cells)} | {why_not(row)} |")
+            lines.append(f"| {name} | {spent} | {' | '.join(cells)} | {explain_no_gain(row)} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Run and write."""
+    """Run all rows and write the result files."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the result files as Markdown")
     options = parser.parse_args()
     if options.table:
-        print(table(options.out))
+        print(render_tables(options.out))
         return
     torch.set_num_threads(options.threads)
     for folder in options.data:
@@ -198,18 +198,18 @@ def main() -> None:
             on = name.removesuffix(" + adapter")
             if options.only_train:
                 if on in TRAINED:
-                    print(folder.name, name, trained(on, read_folder(folder), options)[1], flush=True)
+                    print(folder.name, name, train_or_load(on, read_folder(folder), options)[1], flush=True)
                 continue
             file = options.out / f"{folder.name}.json"
-            if any(row["row"] == name and row["budget"] == options.budget for row in rows_of(file)):
+            if any(row["row"] == name and row["budget"] == options.budget for row in read_rows(file)):
                 continue
-            made = run(name, folder, options)
-            print(folder.name, name, made["alone"], made["irene"], flush=True)
+            row = run(name, folder, options)
+            print(folder.name, name, row["alone"], row["irene"], flush=True)
             file.parent.mkdir(parents=True, exist_ok=True)
             others = [
-                row for row in rows_of(file) if row["row"] != name
+                row for row in read_rows(file) if row["row"] != name
             ]  # another process may have added some
-            file.write_text(json.dumps([*others, made], indent=1) + "\n")
+            file.write_text(json.dumps([*others, row], indent=1) + "\n")
 
 
 if __name__ == "__main__":

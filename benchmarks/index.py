@@ -1,11 +1,11 @@
-"""How fast and how right `scan` is against `exact`, in the same run, on one thread.
+"""Speed and recall of the `scan` index compared with `exact`, in the same run, on one thread.
 
     python benchmarks/index.py --out benchmarks/results/index.json
     python benchmarks/index.py --vectors EMBEDDINGS.npy --sizes 50000
 
-Vectors come from a seeded generator that resembles a catalog: clustered, most of the variance in few directions, norms
-spread by a lognormal; or from a file, its last rows held out as queries, the norms spread likewise with --spread.
-Single queries alternate between the two kinds, so that both meet the same noise of the machine.
+Vectors come from a seeded generator that resembles a catalog (clustered, most of the variance in few directions,
+lognormal norms), or from a file with its last rows as queries and norms spread likewise by --spread. Single queries
+alternate between the two indexes, so that both are affected by the same noise of the machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -24,31 +23,31 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from metaxc.arrays import Floats
 from metaxc.index import ExactIndex, Index, ScanIndex
-
-Floats = NDArray[np.float32]
+from metaxc.research.latency import time_call
 
 QUERIES = 500
 K = 10
 SEED = 20_240
 
 
-def generated(count: int, dim: int, spread: float, seed: int = SEED) -> tuple[Floats, Floats]:
+def generate_vectors(count: int, dim: int, spread: float, seed: int = SEED) -> tuple[Floats, Floats]:
     """Vectors (count, dim) of 2,000 clusters, and queries (QUERIES, dim) of the same clusters."""
     random = np.random.default_rng(seed)
     scale = np.arange(1, dim + 1) ** -0.35
     centres = random.standard_normal((2000, dim)) * scale
     turn = np.linalg.qr(random.standard_normal((dim, dim)))[0]
 
-    def drawn(many: int) -> NDArray[np.float64]:
-        points = centres[random.integers(0, 2000, many)] + 0.8 * random.standard_normal((many, dim)) * scale
+    def draw(count: int) -> NDArray[np.float64]:
+        points = centres[random.integers(0, 2000, count)] + 0.8 * random.standard_normal((count, dim)) * scale
         return (points / np.linalg.norm(points, axis=1, keepdims=True)) @ turn
 
-    queries = drawn(QUERIES).astype(np.float32)
-    return (drawn(count) * random.lognormal(0, spread, (count, 1))).astype(np.float32), queries
+    queries = draw(QUERIES).astype(np.float32)
+    return (draw(count) * random.lognormal(0, spread, (count, 1))).astype(np.float32), queries
 
 
-def from_file(path: Path, count: int, spread: float) -> tuple[Floats, Floats]:
+def read_vectors(path: Path, count: int, spread: float) -> tuple[Floats, Floats]:
     """Rows of a .npy file in a seeded order: the first `count` as vectors, the last as queries."""
     rows = np.load(path, mmap_mode="r")
     if len(rows) < count + QUERIES:
@@ -61,16 +60,14 @@ def from_file(path: Path, count: int, spread: float) -> tuple[Floats, Floats]:
 
 
 def milliseconds(work: Callable[[], object]) -> float:
-    """How long one call takes."""
-    started = perf_counter()
-    work()
-    return 1000 * (perf_counter() - started)
+    """The wall-clock time of one call."""
+    return 1000 * time_call(work)[0]
 
 
-def recall(found: NDArray[np.int64], right: NDArray[np.int64]) -> float:
-    """Share of the right keys that were found."""
+def recall(found: NDArray[np.int64], correct: NDArray[np.int64]) -> float:
+    """The share of the correct keys that were found."""
     return float(
-        np.mean([len(np.intersect1d(*pair)) / right.shape[1] for pair in zip(found, right, strict=True)])
+        np.mean([len(np.intersect1d(*pair)) / correct.shape[1] for pair in zip(found, correct, strict=True)])
     )
 
 
@@ -82,8 +79,8 @@ def latency(times: list[float]) -> dict[str, float]:
     }
 
 
-def churned(index: Index, vectors: Floats, fresh: Floats) -> tuple[Index, Floats, NDArray[np.int64]]:
-    """The index after 5 rounds in which a fifth is removed and as many are added, and what it then holds."""
+def churn(index: Index, vectors: Floats, fresh: Floats) -> tuple[Index, Floats, NDArray[np.int64]]:
+    """The index after 5 rounds of replacing a fifth of its vectors, and its vectors and keys afterwards."""
     random = np.random.default_rng(SEED)
     keys = np.arange(len(vectors))
     held = vectors.copy()
@@ -97,7 +94,7 @@ def churned(index: Index, vectors: Floats, fresh: Floats) -> tuple[Index, Floats
     return index, held, keys
 
 
-def measured(vectors: Floats, queries: Floats, fresh: Floats | None) -> dict[str, Any]:
+def measure(vectors: Floats, queries: Floats, fresh: Floats | None) -> dict[str, Any]:
     """One row of the result."""
     count, dim = vectors.shape
     keys = np.arange(count)
@@ -112,9 +109,9 @@ def measured(vectors: Floats, queries: Floats, fresh: Floats | None) -> dict[str
     answers = {}
     for name, index in kinds.items():
         row[name]["single"] = latency(singles[name])
-        started = perf_counter()
+        batch_ms = milliseconds(lambda index=index: index.search(queries, K))
         answers[name] = index.search(queries, K)[0]
-        row[name]["batch_queries_per_s"] = round(len(queries) / (perf_counter() - started))
+        row[name]["batch_queries_per_s"] = round(1000 * len(queries) / batch_ms)
         new = np.arange(count, count + 100)
         added = [milliseconds(lambda index=index, key=key: index.add([key], vectors[:1])) for key in new]
         gone = [milliseconds(lambda index=index, key=key: index.remove([key])) for key in new]
@@ -129,20 +126,20 @@ def measured(vectors: Floats, queries: Floats, fresh: Floats | None) -> dict[str
 
 
 def churn_recall(index: Index, vectors: Floats, fresh: Floats, queries: Floats) -> dict[str, float]:
-    """Recall@10 of the scan after churn, and of one built afresh with what it then holds."""
-    index, held, keys = churned(index, vectors, fresh)
+    """Recall@10 of the scan index after churn, and of one that is built anew with the same vectors."""
+    index, held, keys = churn(index, vectors, fresh)
     exact, anew = ExactIndex(vectors.shape[1]), ScanIndex(vectors.shape[1])
     exact.add(keys, held)
     anew.add(keys, held)
-    right = exact.search(queries, K)[0]
+    correct = exact.search(queries, K)[0]
     return {
-        "recall_at_10_churned": round(recall(index.search(queries, K)[0], right), 4),
-        "recall_at_10_built_afresh": round(recall(anew.search(queries, K)[0], right), 4),
+        "recall_at_10_churned": round(recall(index.search(queries, K)[0], correct), 4),
+        "recall_at_10_built_afresh": round(recall(anew.search(queries, K)[0], correct), 4),
     }
 
 
 def main() -> None:
-    """Run and write."""
+    """Run all sizes and write the result file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -151,7 +148,9 @@ def main() -> None:
     )
     parser.add_argument("--dim", type=int, default=384)
     parser.add_argument("--vectors", type=Path, help="a .npy file (rows, dim) instead of the generator")
-    parser.add_argument("--spread", type=float, default=0.25, help="σ of the lognormal of the norms")
+    parser.add_argument(
+        "--spread", type=float, default=0.25, help="σ of the lognormal distribution of the norms"
+    )
     parser.add_argument("--no-churn", action="store_true")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -163,12 +162,12 @@ def main() -> None:
     with threadpool_limits(1):
         for size in options.sizes:
             if options.vectors:
-                vectors, queries = from_file(options.vectors, size, options.spread)
+                vectors, queries = read_vectors(options.vectors, size, options.spread)
                 fresh = None
             else:
-                vectors, queries = generated(2 * size, options.dim, options.spread)
+                vectors, queries = generate_vectors(2 * size, options.dim, options.spread)
                 vectors, fresh = vectors[:size], vectors[size:]
-            rows.append(measured(vectors, queries, None if options.no_churn else fresh))
+            rows.append(measure(vectors, queries, None if options.no_churn else fresh))
             print(json.dumps(rows[-1]), flush=True)
     result = {
         "vectors": "generated" if options.vectors is None else options.vectors.name,

@@ -1,9 +1,9 @@
-"""Ways to compute the default encoder in int8, side by side: speed, agreement with float32, and whether a text's
-embedding depends on what else is in its batch.
+"""Ways to compute the default encoder in int8, compared by speed, agreement with float32, and whether a text's
+embedding depends on the other texts of its batch.
 
     python benchmarks/quantisers.py DATA --out benchmarks/results/quantisers.json
 
-CPU seconds of one thread (`time.process_time`), so that other work on the machine counts little; the best of several
+Times are CPU seconds of one thread, so that other work on the machine has little influence, and the best of several
 alternating rounds.
 """
 
@@ -63,11 +63,11 @@ WAYS: dict[str, list[Callable[[Path], None]]] = {
 
 
 def main() -> None:
-    """Make the graphs, measure, print and write."""
+    """Build the graphs, measure them and write the result file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", type=Path, help="a data set folder, for its texts")
+    parser.add_argument("data", type=Path, help="data set folder that provides the texts")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--texts", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=3)

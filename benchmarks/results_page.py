@@ -1,10 +1,10 @@
-"""docs/results.md from the result files of `metaxc bench`: every number on the page comes from one of them.
+"""Builds docs/results.md from the result files of `metaxc bench`, which contain every number on the page.
 
     python benchmarks/results_page.py              # rewrites the page
     python benchmarks/results_page.py --headline   # prints the README's table
 
-Reads benchmarks/results/bench/*.jsonl and rewrites what stands between the two marker comments; the rest of the page
-is written by hand and stays.
+Reads benchmarks/results/bench/*.jsonl and replaces the text between the two marker comments; the rest of the page is
+written by hand and stays.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pathlib import Path
 from metaxc.errors import DataError
 from metaxc.research.bench import read_records
 from metaxc.research.bench.main_table import BARE
-from metaxc.research.bench.makers import DEFAULT
-from metaxc.research.bench.tables import COLUMNS, gap_closed, markdown, newest
+from metaxc.research.bench.rows import DEFAULT
+from metaxc.research.bench.tables import COLUMNS, gap_closed, latest_records, render_markdown
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 START = f"""# Results
 
-Made by `metaxc bench`, one result file per data set in `benchmarks/results/bench`; this page by
-`benchmarks/results_page.py`. Percent. *Zero-shot* ranks the novel items, *generalized* all items. Bold: best of the
-column, oracles left out. ≈: inside the 95 % interval of metaxc with default settings.
+`metaxc bench` writes one result file per data set to `benchmarks/results/bench`; `benchmarks/results_page.py` builds
+this page from them. All values are percent. *Zero-shot* ranks the novel items, *generalized* all items. Bold: best of
+the column, oracles excluded. ≈: inside the 95 % interval of metaxc with default settings.
 
 {BEGIN}
 {END}
@@ -38,9 +38,12 @@ PAPER = {
 }
 """NGAME, and NGAME + IRENE, in the paper's main table: zero-shot P@1, R@10, generalized P@1, R@10."""
 
+RENAMED_ROWS = {"without the query memory": "without query expansion"}
+"""Rows whose results were written under an earlier name."""
+
 
 def paper_gains() -> str:
-    """What the paper reports for its own data sets, for orientation."""
+    """The paper's results on its own data sets, for orientation."""
     lines = [
         "## The paper's own gains, for orientation",
         "",
@@ -61,13 +64,13 @@ def headline(records: list[dict]) -> str:
         "| data set | | zero-shot P@1 | R@10 | generalized P@1 | R@10 | gap closed |",
         "|---|---|---|---|---|---|---|",
     ]
-    for (data, table), rows in sorted(newest(records).items()):
+    for (data, table), rows in sorted(latest_records(records).items()):
         if table != "main":
             continue
-        of = {row["row"]: row["metrics"] for row in rows}
+        metrics = {row["row"]: row["metrics"] for row in rows}
         shares = " / ".join(f"{share:.0f} %" for share in gap_closed(rows).values())
         for name in (BARE, DEFAULT):
-            cells = [f"{of[name][setting][metric]:.1f}" for setting, metric in COLUMNS]
+            cells = [f"{metrics[name][setting][metric]:.1f}" for setting, metric in COLUMNS]
             if name == DEFAULT:
                 cells = [*(f"**{cell}**" for cell in cells), shares]
             else:
@@ -76,7 +79,7 @@ def headline(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def rewritten(page: str, content: str) -> str:
+def replace_tables(page: str, content: str) -> str:
     """The page with `content` between the markers; a page without them is an error."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -86,7 +89,7 @@ def rewritten(page: str, content: str) -> str:
 
 
 def main() -> None:
-    """Read and write."""
+    """Read the result files and write the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -94,12 +97,19 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/results.md"))
     parser.add_argument("--headline", action="store_true", help="print the README's table and stop")
     options = parser.parse_args()
-    records = [record for file in sorted(options.results.glob("*.jsonl")) for record in read_records(file)]
+    files = sorted(options.results.glob("*.jsonl"))
+    records = [
+        {**record, "row": RENAMED_ROWS.get(record["row"], record["row"])}
+        for file in files
+        for record in read_records(file)
+    ]
     if options.headline:
         print(headline(records))
         return
     page = options.page.read_text(encoding="utf-8") if options.page.exists() else START
-    options.page.write_text(rewritten(page, markdown(records) + "\n" + paper_gains()), encoding="utf-8")
+    options.page.write_text(
+        replace_tables(page, render_markdown(records) + "\n" + paper_gains()), encoding="utf-8"
+    )
     print(f"{options.page}: {len(records)} rows")
 
 

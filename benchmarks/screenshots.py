@@ -1,9 +1,9 @@
-"""Pictures of the page for the README, taken of a service that runs.
+"""Screenshots of the page for the README, taken from a running service.
 
     metaxc serve MODEL --data DATA
     python benchmarks/screenshots.py http://127.0.0.1:8765 docs/images
 
-Writes page-1280.png, page-390.png and search-1280.png. Nothing is written to the catalog. Needs chromium and selenium.
+Writes page-1280.png, page-390.png and search-1280.png. The catalog is not changed. Requires chromium and selenium.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-PATIENCE = 60  # seconds
-RESTS = "return !document.getAnimations().length && !document.querySelector('[aria-busy=true]')"
+TIMEOUT = 60
+"""Seconds."""
+
+PAGE_IS_IDLE = "return !document.getAnimations().length && !document.querySelector('[aria-busy=true]')"
 
 
 def chromium() -> webdriver.Chrome:
@@ -34,52 +36,54 @@ def chromium() -> webdriver.Chrome:
     return webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
 
 
-def resize(driver: webdriver.Chrome, width: int, height: int, sharpness: int = 1) -> None:
-    """The screen, in CSS pixels, and how many real ones make one of them."""
-    size = {"width": width, "height": height, "deviceScaleFactor": sharpness, "mobile": width < 600}
+def resize(driver: webdriver.Chrome, width: int, height: int, pixel_ratio: int = 1) -> None:
+    """Set the screen size in CSS pixels, and the device pixel ratio."""
+    size = {"width": width, "height": height, "deviceScaleFactor": pixel_ratio, "mobile": width < 600}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
-def until(driver: webdriver.Chrome, holds: Callable[[], Any]) -> Any:
-    """Wait until something holds; what held."""
-    return WebDriverWait(driver, PATIENCE, 0.1).until(lambda _: holds())
+def wait_until(driver: webdriver.Chrome, condition: Callable[[], Any]) -> Any:
+    """Wait until a condition is true; returns its value."""
+    return WebDriverWait(driver, TIMEOUT, 0.1).until(lambda _: condition())
 
 
-def picture(driver: webdriver.Chrome, url: str, width: int, height: int, sharpness: int, place: Path) -> None:
-    """Open a view, wait until it rests, write it."""
-    resize(driver, width, height, sharpness)
+def take_screenshot(
+    driver: webdriver.Chrome, url: str, width: int, height: int, pixel_ratio: int, file: Path
+) -> None:
+    """Open a view, wait until it is idle, and save it."""
+    resize(driver, width, height, pixel_ratio)
     driver.get("about:blank")
     driver.get(url)
-    until(
+    wait_until(
         driver, lambda: driver.find_elements(By.CSS_SELECTOR, ".view:not([hidden]) :is(.neighbour, .result)")
     )
-    until(driver, lambda: driver.execute_script(RESTS))
-    driver.save_screenshot(str(place))
-    print(f"{place}  {width} x {height}")
+    wait_until(driver, lambda: driver.execute_script(PAGE_IS_IDLE))
+    driver.save_screenshot(str(file))
+    print(f"{file}  {width} x {height}")
 
 
-def first(driver: webdriver.Chrome, url: str) -> WebElement:
+def first_result(driver: webdriver.Chrome, url: str) -> WebElement:
     """The first result of a search."""
     driver.get("about:blank")
     driver.get(url)
-    return until(driver, lambda: driver.find_elements(By.CSS_SELECTOR, ".result .result-text"))[0]
+    return wait_until(driver, lambda: driver.find_elements(By.CSS_SELECTOR, ".result .result-text"))[0]
 
 
 def main(url: str, folder: str, text: str = "", query: str = "") -> None:
-    """Without a text the page's own proposal is shown; without a query a novel item's text is searched for."""
+    """Without a text the page's own example is shown; without a query the text of a novel item is searched for."""
     place, url = Path(folder), url.rstrip("/")
     place.mkdir(parents=True, exist_ok=True)
     driver = chromium()
     try:
         new = f"{url}/#new" + (f"?{urlencode({'text': text})}" if text else "")
-        picture(
+        take_screenshot(
             driver, new, 390, 1100, 2, place / "page-390.png"
-        )  # first: it warms the encoder for the others
-        picture(driver, new, 1280, 1280, 1, place / "page-1280.png")
-        query = query or first(driver, f"{url}/#search?state=novel").text
-        chosen = first(driver, f"{url}/#search?{urlencode({'q': query, 'state': 'novel'})}")
+        )  # first, which warms up the encoder
+        take_screenshot(driver, new, 1280, 1280, 1, place / "page-1280.png")
+        query = query or first_result(driver, f"{url}/#search?state=novel").text
+        chosen = first_result(driver, f"{url}/#search?{urlencode({'q': query, 'state': 'novel'})}")
         address = str(chosen.get_property("href")).replace("state=novel&", "")
-        picture(driver, address, 1280, 900, 1, place / "search-1280.png")
+        take_screenshot(driver, address, 1280, 900, 1, place / "search-1280.png")
     finally:
         driver.quit()
 

@@ -1,13 +1,13 @@
-"""How fast texts are encoded, and novel items represented, as ratios measured in one run.
+"""How fast texts are encoded and novel items represented, as ratios measured in one run.
 
     python benchmarks/speed.py [DATA] --out benchmarks/results/speed.json
 
 Encoding: 20,000 short texts (queries and items of DATA, by default ICD-10-CM) by `SentenceTransformer.encode` with its
-own defaults and by each backend. The systems take turns on blocks of 2,000, so that noise hits all of them; the best
-round of each block counts. CPU time stands beside the clock: on a busy machine it is the fairer of the two, with
---threads 1 (threads that wait for each other burn it).
-Representing: batches of 256 item texts to meta-classifiers by a default model, in turn with encoding the same texts
-alone by the same base encoder; the median over the batches counts.
+own defaults and by each backend. The systems take turns on blocks of 2,000 texts, so that noise affects all of them;
+the best round of each block counts. CPU time is reported too: with --threads 1 it is the fairer measure on a busy
+machine (threads that wait for each other consume CPU time).
+Representing: batches of 256 item texts are turned into meta-classifiers by a default model, in turn with encoding the
+same texts by the same base encoder; the median over the batches counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import json
 import os
 import platform
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -31,21 +30,15 @@ from metaxc.data.sources import build
 from metaxc.emmett import Emmett
 from metaxc.encoders import EmbeddingCache, Pretrained
 from metaxc.irene import Irene, IreneConfig
+from metaxc.research.latency import time_call
 
 BACKENDS = ("torch", "onnx", "onnx-int8")
 BLOCK = 2_000
 BATCH = 256
 
 
-def seconds(work: Callable[[], object]) -> tuple[float, float]:
-    """How long it takes, by the clock and in CPU time."""
-    started = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - started[0], time.process_time() - started[1]
-
-
-def encoding(texts: Sequence[str], rounds: int, cache: Path) -> dict:
-    """Seconds of each system, its texts per second, and how many times as fast as sentence-transformers."""
+def measure_encoding(texts: Sequence[str], rounds: int, cache: Path) -> dict:
+    """Seconds and texts per second of each system, and its speed relative to sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 
     plain = SentenceTransformer(str(Pretrained().folder), device="cpu")
@@ -61,7 +54,7 @@ def encoding(texts: Sequence[str], rounds: int, cache: Path) -> dict:
     for number in range(rounds):
         for place, block in enumerate(blocks):
             for row, encode in enumerate(systems.values()):
-                taken[row, :, place, number] = seconds(lambda encode=encode, block=block: encode(block))
+                taken[row, :, place, number] = time_call(lambda encode=encode, block=block: encode(block))
             so_far = " ".join(f"{one:.1f}" for one in taken[:, 0, place, number])
             print(f"round {number + 1}, block {place + 1} of {len(blocks)}: {so_far} s", flush=True)
     best, cpu = taken.min(axis=3).sum(axis=2).T
@@ -82,20 +75,18 @@ def encoding(texts: Sequence[str], rounds: int, cache: Path) -> dict:
     }
 
 
-def representing(dataset: Dataset, rounds: int, cache: Path) -> dict:
-    """Milliseconds per batch of 256 item texts: encoded alone, and represented; and the ratio."""
-    config = IreneConfig(folds=0, adapter={"epochs": 1})  # neither changes what representing costs
-    with tempfile.TemporaryDirectory() as place:
-        Irene(config, cache=EmbeddingCache(cache)).fit(dataset, report=print).save(Path(place) / "model")
-        model = Emmett.load(
-            Path(place) / "model"
-        )  # without a cache, which would answer in place of the encoder
+def measure_representing(dataset: Dataset, rounds: int, cache: Path) -> dict:
+    """Milliseconds per batch of 256 item texts, encoded alone and represented, and the ratio."""
+    config = IreneConfig(folds=0, adapter={"epochs": 1})  # neither changes the cost of representing
+    with tempfile.TemporaryDirectory() as temporary:
+        Irene(config, cache=EmbeddingCache(cache)).fit(dataset, report=print).save(Path(temporary) / "model")
+        model = Emmett.load(Path(temporary) / "model")  # without a cache
     base = model.encoder.base  # type: ignore[attr-defined]
     texts = [dataset.items.texts[row] for row in np.random.default_rng(0).permutation(len(dataset.items))]
     batches = [texts[start : start + BATCH] for start in range(0, BATCH * (len(texts) // BATCH), BATCH)]
     model.represent(batches[0])
     pairs = [
-        (seconds(lambda b=batch: base.encode_items(b)), seconds(lambda b=batch: model.represent(b)))
+        (time_call(lambda b=batch: base.encode_items(b)), time_call(lambda b=batch: model.represent(b)))
         for _ in range(rounds)
         for batch in batches[:20]
     ]
@@ -115,7 +106,7 @@ def representing(dataset: Dataset, rounds: int, cache: Path) -> dict:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure and write the result file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -124,19 +115,19 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--cache", type=Path, help="kept between runs; temporary when not given")
+    parser.add_argument("--cache", type=Path, help="folder for embeddings; temporary when not given")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    with tempfile.TemporaryDirectory() as place:
-        cache = options.cache or Path(place) / "cache"
+    with tempfile.TemporaryDirectory() as temporary:
+        cache = options.cache or Path(temporary) / "cache"
         dataset = read_folder(options.data) if options.data else build("icd10cm")
         everything = [*dataset.items.texts, *dataset.train.queries.texts]
         chosen = np.random.default_rng(0).permutation(len(everything))[: options.texts]
         texts = [everything[row] for row in chosen.tolist()]
         found = {
             "data": dataset.name,
-            "encode": encoding(texts, options.rounds, cache),
-            "represent": representing(dataset, options.rounds, cache),
+            "encode": measure_encoding(texts, options.rounds, cache),
+            "represent": measure_representing(dataset, options.rounds, cache),
             "threads": options.threads,
             "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
             "versions": {

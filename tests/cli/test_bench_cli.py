@@ -37,10 +37,10 @@ def kept(tmp_path_factory):
 
 def test_help_teaches_what_each_table_is_and_costs():
     assert HELP.keys() == TABLES.keys()
-    assert "goes on where it was" in run("--help").stdout
+    assert "continues an interrupted" in run("--help").stdout
     for name in TABLES:
         printed = run(name, "--help").stdout
-        assert "Costs:" in printed
+        assert "Cost:" in printed
         assert "--rows" in printed
 
 
@@ -73,7 +73,7 @@ def test_rows_are_written_found_again_and_compared(data, tmp_path):
     assert alone == bare < first["metrics"]["zero_shot"]["R@1"] - 10
     assert "P@1" in printed["rows"][1]["versus_default"]["zero_shot"]
     again = run(*command, "--rows", "*encoder*")
-    assert again.stderr.count("already there") == 2
+    assert again.stderr.count("already in the result file") == 2
     assert "zero-shot P@1" in again.stdout
     assert len(out.read_text().splitlines()) == 3
 
@@ -113,7 +113,7 @@ def test_ablations_oneshot_ratio_and_latency_on_texts(data, kept, tmp_path):
 
 def test_wrong_options_are_explained(data, tmp_path):
     assert "No data set given" in str(run("main").exception)
-    assert "No row fits" in str(
+    assert "No row matches" in str(
         run("main", data, "--out", tmp_path / "r.jsonl", "--rows", "x", *FAST).exception
     )
     assert "magic" in str(run("main", data, "--encoder", "magic").exception)

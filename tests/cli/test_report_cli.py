@@ -11,7 +11,7 @@ from metaxc.data import split, write_folder
 from metaxc.encoders import EmbeddingCache
 from metaxc.errors import MetaxcError
 from metaxc.irene import Irene, IreneConfig
-from metaxc.research.report import headline
+from metaxc.research.report import comparison
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command("report")(report)
@@ -25,7 +25,7 @@ def run(*args):
 
 
 @pytest.fixture(scope="module")
-def place(shop, tmp_path_factory):
+def workspace(shop, tmp_path_factory):
     """A folder with a data set and a small model trained on it."""
     folder = tmp_path_factory.mktemp("report")
     dataset = split(shop, novel=0.15, test=0.2)[0]
@@ -38,17 +38,17 @@ def place(shop, tmp_path_factory):
     return folder
 
 
-def test_one_file_from_start_to_end(place, monkeypatch):
-    monkeypatch.chdir(place)
-    monkeypatch.setattr(headline, "RESAMPLES", 1000)
+def test_one_file_from_start_to_end(workspace, monkeypatch):
+    monkeypatch.chdir(workspace)
+    monkeypatch.setattr(comparison, "RESAMPLES", 1000)
     row = {"table": "main", "row": "BM25 <i>", "data": "shop", "metrics": {"zero_shot": {"P@1": 12.3}}}
-    (place / "bench.jsonl").write_text(json.dumps(row) + "\n")
+    (workspace / "bench.jsonl").write_text(json.dumps(row) + "\n")
     options = ("--bench", "bench.jsonl", "--threads", 1, "--cache", "cache")
     result = run("model", "data", "--out", "report.html", *options)
     assert result.exit_code == 0
     assert "report.html: written" in result.stderr
-    page = (place / "report.html").read_text(encoding="utf-8")
-    assert "On 12 items nobody has clicked, the first answer is right for" in page
+    page = (workspace / "report.html").read_text(encoding="utf-8")
+    assert "On 12 items that nobody has clicked, the first result is right for" in page
     assert "its static encoder alone" in page
     assert "the bare encoder (all-MiniLM-L6-v2)" in page
     assert "BM25 &lt;i&gt;" in page
@@ -56,14 +56,21 @@ def test_one_file_from_start_to_end(place, monkeypatch):
     assert '<td class="n">1.2</td>' in page, "seconds of training"
     assert "Loss of the encoder by step" in page
     assert "metaxc report model data --out report.html --bench bench.jsonl --threads 1 --cache cache" in page
-    assert str(place) not in page, "no folders of the machine but those typed"
+    assert str(workspace) not in page, "no folders of the machine but those typed"
 
 
-def test_errors_come_before_the_work(place, tmp_path):
-    assert "cannot be written" in str(run(place / "model", place / "data", "--out", tmp_path).exception)
+def test_errors_come_before_the_work(workspace, tmp_path):
+    assert "cannot be written" in str(
+        run(workspace / "model", workspace / "data", "--out", tmp_path).exception
+    )
     (tmp_path / "bad.jsonl").write_text("{}\n")
     bad = run(
-        place / "model", place / "data", "--out", tmp_path / "r.html", "--bench", tmp_path / "bad.jsonl"
+        workspace / "model",
+        workspace / "data",
+        "--out",
+        tmp_path / "r.html",
+        "--bench",
+        tmp_path / "bad.jsonl",
     )
     assert "line 1" in str(bad.exception)
     assert not (tmp_path / "r.html").exists()

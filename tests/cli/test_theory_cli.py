@@ -21,7 +21,7 @@ def place(shop, tmp_path_factory):
     return folder
 
 
-def test_the_bounds_in_plain_words(place):
+def test_the_bounds_as_tables(place):
     result = run("theory", place / "model", place / "data", "--draws", 2, "--cache", place / "cache")
     assert result.exit_code == 0, result.output
     for words in (
@@ -31,12 +31,12 @@ def test_the_bounds_in_plain_words(place):
         "derived",
         "vacuous",
         "the weighted sum",
-        "How loose",
+        "Tightness",
     ):
         assert words in result.stdout
 
 
-def test_the_bounds_for_machines(place):
+def test_the_bounds_as_json(place):
     options = ("--json", "--draws", 0, "--delta", 0.1, "--kappa", 0, "--cache", place / "cache")
     result = run("theory", place / "model", place / "data", *options)
     found = json.loads(result.stdout)
@@ -48,7 +48,7 @@ def test_the_bounds_for_machines(place):
     assert found["empirical"] == []
 
 
-def test_a_data_set_too_small_for_a_study_says_so(place, tiny):
+def test_a_data_set_too_small_for_a_study_is_an_error(place, tiny):
     options = ("--out", place / "study", "--quick", "--base", tiny, "--backend", "torch")
     result = run("theory-study", place / "data", *options, "--cache", place / "cache")
     assert result.exit_code != 0

@@ -75,9 +75,9 @@ def test_the_p_value_is_that_of_the_normal_law():
 def test_errors_say_what_was_expected():
     with pytest.raises(DataError, match="same queries"):
         paired_bootstrap(np.zeros(3), np.zeros(4))
-    with pytest.raises(DataError, match="nothing to resample"):
+    with pytest.raises(DataError, match="no values to resample"):
         bootstrap(np.zeros((0, 2)))
-    with pytest.raises(DataError, match="nothing to resample"):
+    with pytest.raises(DataError, match="no values to resample"):
         paired_bootstrap(np.zeros(0), np.zeros(0))
     with pytest.raises(DataError, match="differ in shape"):
         bootstrap(np.zeros((3, 2)), possible=np.ones((3, 1)))

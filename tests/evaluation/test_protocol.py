@@ -171,12 +171,12 @@ def test_intervals_hold_the_metric_and_repeat(world):
 
 
 def test_a_result_is_plain_json_with_its_conventions(world):
-    told = json.loads(json.dumps(evaluate(Recorded([0, 4, 1, 5, 2, 3]), world).to_dict()))
-    assert list(told) == ["zero_shot", "generalized", "intervals", "counts", "seconds", "conventions"]
-    assert told["zero_shot"]["P@1"] == pytest.approx(50)
-    assert len(told["intervals"]["zero_shot"]["P@1"]) == 2
-    assert told["counts"]["generalized"] == {"queries": 3, "items": 6}
-    assert told["conventions"] == CONVENTIONS
+    printed = json.loads(json.dumps(evaluate(Recorded([0, 4, 1, 5, 2, 3]), world).to_dict()))
+    assert list(printed) == ["zero_shot", "generalized", "intervals", "counts", "seconds", "conventions"]
+    assert printed["zero_shot"]["P@1"] == pytest.approx(50)
+    assert len(printed["intervals"]["zero_shot"]["P@1"]) == 2
+    assert printed["counts"]["generalized"] == {"queries": 3, "items": 6}
+    assert printed["conventions"] == CONVENTIONS
     for said in ("P@k divides by k", "number of relevant items", "counts 0", "item order", "A=0.55, B=1.5"):
         assert said in CONVENTIONS
     other = evaluate(Recorded([0]), world, intervals=False, propensity=(0.6, 2.6))
@@ -193,16 +193,16 @@ def test_errors_name_what_is_missing(world):
         evaluate(search, replace(world, novel=None))
     with pytest.raises(DataError, match="nothing to evaluate in the setting zero_shot"):
         evaluate(search, world.with_novel(np.array([False, False, True, True, False, False])))
-    with pytest.raises(DataError, match="Filter pairs do not fit"):
+    with pytest.raises(DataError, match="filter pairs do not match"):
         evaluate(search, replace(world, filters=csr_array((3, ITEMS))))
 
 
 @pytest.mark.parametrize(
     ("search", "message"),
     [
-        (lambda texts, k, among: np.zeros((len(texts), 1), dtype=np.int64), "told to leave out"),
-        (lambda texts, k, among: np.full((len(texts) + 1, 1), 4), "not a ranking"),
-        (lambda texts, k, among: np.full((len(texts), 1), 4.0), "not a ranking"),
+        (lambda texts, k, among: np.zeros((len(texts), 1), dtype=np.int64), "excludes"),
+        (lambda texts, k, among: np.full((len(texts) + 1, 1), 4), "did not return a ranking"),
+        (lambda texts, k, among: np.full((len(texts), 1), 4.0), "did not return a ranking"),
         (lambda texts, k, among: np.full((len(texts), 2), 4), "twice"),
         (lambda texts, k, among: np.full((len(texts), 1), ITEMS), "does not exist"),
     ],

@@ -42,7 +42,7 @@ app.add_typer(catalog_command.app, name="catalog")
 app.command("serve", cls=ConfigCommand)(serve_command.serve)
 app.add_typer(bench_command.app, name="bench")
 app.command("report")(report_command.report)
-app.command("theory")(theory_command.theory)
+app.command("theory", cls=ConfigCommand)(theory_command.theory)
 app.command("theory-study")(theory_command.theory_study)
 
 

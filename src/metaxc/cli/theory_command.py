@@ -1,14 +1,15 @@
-"""`metaxc theory`: what the generalization bounds say of a model. `metaxc theory-study`: whether they hold."""
+"""`metaxc theory`: the generalization bounds of a model. `metaxc theory-study`: measures whether they hold."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from metaxc.cli.config_options import config_option, given_options
 from metaxc.cli.shared import (
     Backend,
     Base,
@@ -18,6 +19,7 @@ from metaxc.cli.shared import (
     Model,
     Seed,
     Threads,
+    invalid_option,
     load_model,
     print_json,
     print_status,
@@ -27,27 +29,24 @@ from metaxc.cli.shared import (
 )
 
 if TYPE_CHECKING:
-    from metaxc.research.theory import Account, Verdict
-    from metaxc.research.theory.account import Term
-    from metaxc.research.theory.terms import Measured
+    from metaxc.research.theory import ModelBounds, Verdict
+    from metaxc.research.theory.model_bounds import BoundTerm
+    from metaxc.research.theory.study import StudyRow
+    from metaxc.research.theory.study_results import SettingSummary
+
+ASSUMPTIONS = "metaxc.research.theory.model_bounds:BoundAssumptions"
 
 
 def theory(
     model: Model,
     data: Data,
-    delta: Annotated[
-        float, typer.Option(help="δ: a bound may fail with this probability.", min=1e-12, max=0.999)
-    ] = 0.05,
-    kappa: Annotated[
-        int | None,
-        typer.Option(help="κ: the most clicks of a good sample.  [default: those there are]", min=0),
-    ] = None,
-    positive_weight: Annotated[
-        float, typer.Option(help="C: what a missed click costs against a false one.", min=1e-6)
-    ] = 4.0,
-    scale: Annotated[float, typer.Option(help="Of the logits.", min=1e-6)] = 20.0,
+    delta: Annotated[float | None, config_option(f"{ASSUMPTIONS}.delta")] = None,
+    kappa: Annotated[int | None, config_option(f"{ASSUMPTIONS}.kappa")] = None,
+    positive_weight: Annotated[float | None, config_option(f"{ASSUMPTIONS}.positive_weight")] = None,
+    scale: Annotated[float | None, config_option(f"{ASSUMPTIONS}.scale")] = None,
     draws: Annotated[
-        int, typer.Option(help="Draws of signs for the empirical estimate: 2 or more, or 0 for none.", min=0)
+        int,
+        typer.Option(help="Random sign draws for the empirical estimate: at least 2, or 0 for none.", min=0),
     ] = 10,
     base: Base = None,
     seed: Seed = 0,
@@ -55,34 +54,47 @@ def theory(
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Compute the generalization bounds of MODEL, trained on DATA, and say which of them mean anything.
+    """Compute the generalization bounds of MODEL, which was trained on DATA, and show which of them are vacuous.
 
-    The published statement, its proof, and what can be derived differ: each number says which form it is. Derivations
-    and discrepancies: docs/theory.md. With --json: quantities, assumed, deviations, complexities, totals, notes,
+    The published statement, its proof and what can be derived differ: each number names its form. Derivations and
+    discrepancies: docs/theory.md. With --json: quantities, assumed, deviations, complexities, totals, notes,
     empirical; an infinite value is null.
     """
-    from metaxc.data import read_folder
-    from metaxc.research.theory import Assumed, account
-
     set_threads(threads)
+    from pydantic import ValidationError
+
+    from metaxc.data import read_folder
+    from metaxc.research.theory import BoundAssumptions, compute_bounds
+
     trained = load_model(model, base, cache)
     dataset, _ = with_split(read_folder(data), trained.about.get("split"))
-    found = account(trained, dataset, Assumed(delta, kappa, positive_weight, scale), draws=draws, seed=seed)
+    given = given_options(delta=delta, kappa=kappa, positive_weight=positive_weight, scale=scale)
+    try:
+        assumptions = BoundAssumptions.model_validate(given)
+    except ValidationError as error:
+        raise invalid_option(error) from error
+    bounds = compute_bounds(trained, dataset, assumptions, draws=draws, seed=seed)
     if as_json:
-        print_json({"data": dataset.name, "model": trained.fingerprint, **found.to_dict()})
+        print_json({"data": dataset.name, "model": trained.fingerprint, **bounds.to_dict()})
         return
-    _print_account(found)
+    _print_bounds(bounds)
 
 
 def theory_study(
     data: Data,
     out: Annotated[
-        Path, typer.Option("--out", help="Folder for the result file DATA.json; goes on from it.")
+        Path,
+        typer.Option("--out", help="Folder for the result file DATA.json; an existing file is continued."),
     ],
-    images: Annotated[Path | None, typer.Option("--images", help="Folder for the plots (SVG).")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small one, to see that it works.")] = False,
+    images: Annotated[
+        Path | None, typer.Option("--images", help="Folder for the charts (SVG); requires metaxc[research].")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run a small study, to check that everything works.")
+    ] = False,
     seeds: Annotated[
-        int | None, typer.Option(help="Repetitions; more can be added later.  [default: 5, quick 3]", min=2)
+        int | None,
+        typer.Option(help="Repetitions; more can be added later.  [default: depends on --quick]", min=2),
     ] = None,
     base: Base = None,
     backend: Backend = "auto",
@@ -90,78 +102,80 @@ def theory_study(
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Train generators on DATA over K, depth, number of observed items, frozen or trained classifiers and kinds of
-    sample; measure the gap between held-out and training risk; and judge the paper's four conclusions.
+    """Train generators on DATA with different K, depths, numbers of observed items, frozen or trained classifiers and
+    kinds of samples; measure the gap between held-out and training risk; and test the paper's four conclusions.
 
-    Takes some minutes of one core once the texts are encoded. With --json: {"settings": …, "verdicts": …}.
+    Takes some minutes on one core once the texts are encoded. With --json: {"settings": …, "verdicts": …}.
     """
+    set_threads(threads)
     from metaxc.data import read_folder
     from metaxc.encoders import EmbeddingCache, Pretrained
     from metaxc.encoders.pretrained import DEFAULT
-    from metaxc.research.theory import Study, run_study, verdicts
-    from metaxc.research.theory.plan import QUICK
-    from metaxc.research.theory.study_files import read_study, write_study
-    from metaxc.research.theory.study_plots import plots
-    from metaxc.research.theory.terms import measured
+    from metaxc.research.charts import draw_study
+    from metaxc.research.theory import Study, reach_verdicts, run_study
+    from metaxc.research.theory.study import QUICK_STUDY
+    from metaxc.research.theory.study_results import read_study, summarise_settings, write_study
 
-    set_threads(threads)
     dataset = read_folder(data)
     texts = [*dataset.items.texts, *dataset.train.queries.texts]
     encoder = Pretrained(base or DEFAULT, cache=EmbeddingCache(cache), backend=backend, texts=texts)
-    study = QUICK if quick else Study()
+    study = QUICK_STUDY if quick else Study()
     study = study if seeds is None else replace(study, seeds=seeds)
     about = {"data": dataset.name, "fingerprint": dataset.fingerprint, "encoder": encoder.fingerprint}
     file = out / f"{dataset.name}{'-quick' if quick else ''}.json"
     out.mkdir(parents=True, exist_ok=True)
     done = read_study(file, about, study)
-    wanted = len(study.settings()) * study.seeds
+    total = len(study.settings()) * study.seeds
 
-    def each(rows: list[Any]) -> None:
+    def save(rows: list[StudyRow]) -> None:
         write_study(file, about, study, rows)
         last = rows[-1]
         print_status(
-            f"{len(rows)}/{wanted}: {last.setting}, seed {last.seed}: gap {last.gap:.4f}, R@10 {last.recall:.1f}"
+            f"{len(rows)}/{total}: {last.setting}, seed {last.seed}: gap {last.gap:.4f}, R@10 {last.recall:.1f}"
         )
 
     queries = encoder.encode_queries(dataset.train.queries.texts)
     items = encoder.encode_items(dataset.items.texts)
-    rows = run_study(queries, items, dataset.train.clicks, study, done=done, each=each)
+    rows = run_study(queries, items, dataset.train.clicks, study, done=done, after_row=save)
     write_study(file, about, study, rows)
-    settings, judged = measured(rows, study), verdicts(rows)
+    summaries, verdicts = summarise_settings(rows, study), reach_verdicts(rows)
     if images is not None:
         images.mkdir(parents=True, exist_ok=True)
-        for name, svg in plots(settings, file.stem).items():
+        for name, svg in draw_study(summaries, file.stem).items():
             (images / name).write_text(svg, encoding="utf-8")
             print_status(f"{images / name}: written")
     if as_json:
         print_json(
-            {"settings": [one.to_dict() for one in settings], "verdicts": [vars(one) for one in judged]}
+            {
+                "settings": [summary.to_dict() for summary in summaries],
+                "verdicts": [asdict(verdict) for verdict in verdicts],
+            }
         )
         return
-    _print_study(settings, judged, study.seeds)
+    _print_study(summaries, verdicts, study.seeds)
 
 
-def _print_account(found: Account) -> None:
-    q = found.quantities
+def _print_bounds(bounds: ModelBounds) -> None:
+    q = bounds.quantities
     print_table(
-        "What was measured",
+        "Measured quantities",
         ["", "value"],
         [
             ["N, training queries", f"{q.queries:,}"],
             ["L, observed items", f"{q.items:,}"],
-            ["M = N·L, pairs", f"{found.pairs:,}"],
+            ["M = N·L, pairs", f"{bounds.pairs:,}"],
             ["p, share of clicked pairs", f"{q.p:.2e}"],
-            ["κ, most clicks of a good sample", f"{found.kappa:,}"],
-            ["δ, probability to fail", f"{found.assumed.delta:g}"],
+            ["κ, largest number of clicks in a good sample", f"{bounds.kappa:,}"],
+            ["δ, probability of failure", f"{bounds.assumptions.delta:g}"],
             ["d, dimensions", f"{q.dim:,}"],
             ["K, selected classifiers", f"{q.neighbours:,}"],
-            ["B, longest query embedding", f"{q.query_norm:.3f}"],
-            ["W, longest selected classifier", f"{q.classifier_norm:.3f}"],
-            ["U, longest meta-classifier", f"{q.meta_norm:.3f}"],
+            ["B, largest norm of a query embedding", f"{q.query_norm:.3f}"],
+            ["W, largest norm of a selected classifier", f"{q.classifier_norm:.3f}"],
+            ["U, largest norm of a meta-classifier", f"{q.meta_norm:.3f}"],
         ],
     )
     print_table(
-        "What stands for M, the lemma's linear layer",
+        "The role of M, the lemma's linear layer",
         ["part", "‖M‖₂", "‖M‖_F", "V", "covered by the lemma"],
         [
             [part.name, f"{part.spectral:.3f}", f"{part.frobenius:.3f}", f"{part.vectors:.3f}", part.covered]
@@ -169,14 +183,14 @@ def _print_account(found: Account) -> None:
         ],
         right_from=9,
     )
-    _print_terms("Theorem 1: deviation of the risk, beside the complexity", found.deviations)
-    _print_terms("Complexity of the class (Rademacher)", found.complexities)
-    _print_terms("Together: what the risk on novel items may add to the risk trained on", found.totals)
-    for note in found.notes:
+    _print_terms("Theorem 1: deviation term", bounds.deviations)
+    _print_terms("Rademacher complexity of the class", bounds.complexities)
+    _print_terms("Sum: upper bound on the risk for novel items minus the training risk", bounds.totals)
+    for note in bounds.notes:
         print(note)
-    if found.loose:
+    if bounds.estimates:
         print_table(
-            "How loose: complexity estimated from random signs, on 64 of the model's queries and items at most",
+            "Tightness: complexity estimated from random signs, on at most 64 of the model's queries and items",
             ["class", "derived bound", "estimate", "bound / estimate"],
             [
                 [
@@ -185,13 +199,13 @@ def _print_account(found: Account) -> None:
                     f"{one.estimate.mean:.4f} ±{one.estimate.standard_error:.4f}",
                     f"{one.ratio:.1f}",
                 ]
-                for one in found.loose
+                for one in bounds.estimates
             ],
         )
 
 
-def _print_terms(title: str, terms: tuple[Term, ...]) -> None:
-    words = {None: "", True: "vacuous", False: "says something"}
+def _print_terms(title: str, terms: tuple[BoundTerm, ...]) -> None:
+    verdicts = {None: "", True: "vacuous", False: "not vacuous"}
     print_table(
         title,
         ["", "form", "formula", "value", "verdict"],
@@ -201,7 +215,7 @@ def _print_terms(title: str, terms: tuple[Term, ...]) -> None:
                 term.form,
                 term.formula,
                 f"{term.value:,.4f}" if isfinite(term.value) else "∞",
-                words[term.vacuous],
+                verdicts[term.vacuous],
             ]
             for term in terms
         ],
@@ -209,9 +223,9 @@ def _print_terms(title: str, terms: tuple[Term, ...]) -> None:
     )
 
 
-def _print_study(settings: list[Measured], judged: list[Verdict], seeds: int) -> None:
+def _print_study(summaries: list[SettingSummary], verdicts: list[Verdict], seeds: int) -> None:
     print_table(
-        f"Mean of {seeds} seeds; risk of a model that knows nothing: 0.693",
+        f"Mean of {seeds} seeds; risk of a model that scores every pair 0: 0.693",
         ["", "training risk", "held-out risk", "gap ± 95 %", "R@10", "published term", "derived term"],
         [
             [
@@ -223,9 +237,9 @@ def _print_study(settings: list[Measured], judged: list[Verdict], seeds: int) ->
                 f"{one.published:.2f}",
                 f"{one.derived:.3f}",
             ]
-            for one in settings
+            for one in summaries
         ],
     )
-    for verdict in judged:
+    for verdict in verdicts:
         print(f"{verdict.conclusion}: {verdict.word.upper()} ({verdict.compared})")
         print(f"  gap {verdict.gap}   held-out risk {verdict.risk}   R@10 {verdict.recall}")

@@ -1,8 +1,8 @@
-"""How good is a model, and how sure is that: the protocol, its intervals and paired tests."""
+"""Evaluation: the zero-shot and generalized protocol, confidence intervals and paired tests."""
 
 from metaxc.evaluation.intervals import bootstrap, paired_bootstrap
 from metaxc.evaluation.protocol import CONVENTIONS, DEPTH, SETTINGS, Evaluation, Search, conventions, evaluate
-from metaxc.evaluation.searches import encoder_search, model_search, vectors_for
+from metaxc.evaluation.searches import encoder_search, item_vectors, model_search
 
 __all__ = [
     "CONVENTIONS",
@@ -14,7 +14,7 @@ __all__ = [
     "conventions",
     "encoder_search",
     "evaluate",
+    "item_vectors",
     "model_search",
     "paired_bootstrap",
-    "vectors_for",
 ]

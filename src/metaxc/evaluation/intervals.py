@@ -1,6 +1,6 @@
-"""How sure a number is: bootstrap over queries.
+"""Confidence intervals and significance tests by bootstrap over queries.
 
-Queries are drawn with replacement; a draw is kept as how often it took each query, so all metrics of all
+Queries are drawn with replacement. A resample is represented by how often it contains each query, so all metrics of all
 resamples of a block are one matrix product.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 from metaxc.arrays import Doubles
 from metaxc.errors import ConfigError, DataError
 
-# Counts held at once, 8 bytes each: 100 resamples of 40,000 queries are 32 MB.
 BLOCK = 4_000_000
+"""Counts in memory at once, 8 bytes each: 100 resamples of 40,000 queries are 32 MB."""
 
 
 def bootstrap(
@@ -29,10 +29,10 @@ def bootstrap(
 
     Args:
         values: (queries, metrics) float64, one row per query.
-        resamples: How many times the queries are drawn again.
-        seed: Of the draws; the same seed draws the same queries, whatever the values.
+        resamples: Number of bootstrap resamples.
+        seed: Seed of the resamples; the same seed draws the same queries for any values.
         possible: (queries, metrics) float64; when given, the statistic is sum(values) / sum(possible)
-            and not the mean (PSP@k, see `metaxc.metrics.PerQuery`).
+            instead of the mean (PSP@k, see `metaxc.metrics.PerQuery`).
         confidence: Share of the resamples inside the interval.
 
     Returns:
@@ -41,28 +41,28 @@ def bootstrap(
     _check(values, 2, resamples)
     if possible is not None and possible.shape != values.shape:
         raise DataError(
-            "Doubles and what was possible differ in shape", got=possible.shape, expected=values.shape
+            "The values and the possible values differ in shape", got=possible.shape, expected=values.shape
         )
     queries = len(values)
-    drawn = []
-    for counts in _draws(queries, resamples, seed):
+    statistics = []
+    for counts in _resample_counts(queries, resamples, seed):
         total = counts @ values
-        drawn.append(total / (queries if possible is None else counts @ possible))
+        statistics.append(total / (queries if possible is None else counts @ possible))
     tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(np.concatenate(drawn), [tail, 1.0 - tail], axis=0)
+    low, high = np.quantile(np.concatenate(statistics), [tail, 1.0 - tail], axis=0)
     return low, high
 
 
 def paired_bootstrap(a: Doubles, b: Doubles, resamples: int = 10_000, seed: int = 0) -> float:
     """Two-sided p-value of "a and b have the same mean", from the same queries answered twice.
 
-    The differences are shifted to a mean of 0 and drawn again; p is the share of resamples whose mean is at
-    least as far from 0 as the one seen, the one seen counting as a resample (so p is never 0).
+    The differences are shifted to a mean of 0 and resampled. p is the share of resamples whose mean is at least as
+    far from 0 as the observed mean, which itself counts as a resample (so p is never 0).
 
     Args:
-        a, b: (queries,) float64, a metric of two systems, the same query in the same place.
-        resamples: How many times the queries are drawn again; the smallest p is 1 / (resamples + 1).
-        seed: Of the draws.
+        a, b: (queries,) float64, a metric of two systems, the same query at the same position.
+        resamples: Number of bootstrap resamples; the smallest p is 1 / (resamples + 1).
+        seed: Seed of the resamples.
     """
     if a.shape != b.shape:
         raise DataError(
@@ -72,18 +72,18 @@ def paired_bootstrap(a: Doubles, b: Doubles, resamples: int = 10_000, seed: int 
         )
     difference = a - b
     _check(difference, 1, resamples)
-    seen = difference.mean()
-    centred = difference - seen
-    # Resampled means sit on a lattice with the one seen; rounding must not decide who is farther.
-    bar = abs(seen) - 1e-12 * np.abs(difference).max()
+    observed = difference.mean()
+    centred = difference - observed
+    # Resampled means often equal the observed one exactly; rounding errors must not decide the comparison.
+    threshold = abs(observed) - 1e-12 * np.abs(difference).max()
     extreme = sum(
-        int((np.abs(counts @ centred) / len(centred) >= bar).sum())
-        for counts in _draws(len(centred), resamples, seed)
+        int((np.abs(counts @ centred) / len(centred) >= threshold).sum())
+        for counts in _resample_counts(len(centred), resamples, seed)
     )
     return (extreme + 1) / (resamples + 1)
 
 
-def _draws(queries: int, resamples: int, seed: int) -> Iterator[Doubles]:
+def _resample_counts(queries: int, resamples: int, seed: int) -> Iterator[Doubles]:
     """Blocks of (resamples in the block, queries) float64: how often each query was drawn."""
     generator = np.random.default_rng(seed)
     block = max(1, BLOCK // queries)
@@ -97,9 +97,9 @@ def _draws(queries: int, resamples: int, seed: int) -> Iterator[Doubles]:
 def _check(values: Doubles, axes: int, resamples: int) -> None:
     if values.ndim != axes or not len(values):
         raise DataError(
-            "There is nothing to resample",
+            "There are no values to resample",
             got=f"shape {values.shape}",
             expected="shape (queries, metrics)" if axes == 2 else "shape (queries,), at least one query",
         )
     if resamples < 1:
-        raise ConfigError("The number of resamples is out of its range", got=resamples, expected="at least 1")
+        raise ConfigError("The number of resamples is out of range", got=resamples, expected="at least 1")

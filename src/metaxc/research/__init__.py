@@ -1,1 +1,1 @@
-"""For researchers: baselines, the tables of the paper, the report, the theory (extra `research`)."""
+"""Research code, imported by the CLI only: baselines, the paper's tables, the report, the theory (extra `research`)."""

@@ -13,7 +13,7 @@ def test_baseline(kind, market, hashed, golden):
     if kind == "Retrained":
         baseline = Retrained(Irene(IreneConfig(folds=0), encoder=hashed))
     else:
-        baseline = BASELINES[kind].make(hashed)
+        baseline = BASELINES[kind].build(hashed)
     fitted = baseline.fit(market)
     found = evaluate(scorer_search(fitted, len(market.items)), market, intervals=False)
     scores = fitted.scores(market.test.queries.texts)

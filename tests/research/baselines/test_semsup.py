@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from metaxc.research.baselines.semsup import Hybrid, SemSupXC, batch_scores, rarity
+from metaxc.research.baselines.semsup import HybridModel, SemSupXC, batch_scores, rarity
 
 
 @pytest.fixture(scope="module")
@@ -13,7 +13,7 @@ def fitted(market, hashed):
     return SemSupXC(hashed).fit(market)
 
 
-def by_loops(model: Hybrid, x, s, query_tokens, item_tokens) -> float:
+def by_loops(model: HybridModel, x, s, query_tokens, item_tokens) -> float:
     """The score as the module's docstring writes it."""
     x, s = torch.from_numpy(np.array(x)), torch.from_numpy(np.array(s))
     projected = [

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
-from metaxc.research.baselines.zestxml import TermPairs, ZestXML, correlations, training_pairs
+from metaxc.research.baselines.zestxml import TermPairs, ZestXML, correlate_terms, draw_training_pairs
 
 
 def test_a_planted_pair_of_terms_is_learnt(market):
@@ -23,7 +23,7 @@ def test_correlations_keep_the_best_query_terms_and_the_term_itself():
     items = csr_array(np.array([[0, 0, 1], [0, 1, 0]], np.float32))
     clicks = csr_array(np.array([[1, 0], [1, 0], [1, 1]], np.float32))
     # Item term 2 was clicked from query term 0 twice and from 1 once: cosines 2/√(2·3) and 1/√(1·3).
-    found = correlations(queries, items, clicks, many=1).toarray()
+    found = correlate_terms(queries, items, clicks, limit=1).toarray()
     np.testing.assert_allclose(found[0], [1e-6, 0, 2 / np.sqrt(6)], rtol=1e-4)
     np.testing.assert_allclose(found[1], [0, 1, 0], rtol=1e-4)
     np.testing.assert_allclose(found[2], [0, 0, 1e-6])
@@ -48,7 +48,7 @@ def test_training_pairs_are_the_clicks_and_items_that_were_not_clicked():
     clicks = csr_array(clicks[np.diff(clicks.indptr) > 0])
     terms = csr_array(np.eye(12, dtype=np.float32))
     queries = csr_array(np.eye(clicks.shape[0], 12, dtype=np.float32))
-    rows, columns, clicked = training_pairs(queries, terms, clicks, terms, 0)
+    rows, columns, clicked = draw_training_pairs(queries, terms, clicks, terms, 0)
     np.testing.assert_array_equal(clicks.toarray()[rows, columns], clicked)
     assert clicked.sum() == clicks.nnz
     assert len(np.unique(rows * 12 + columns)) == len(rows)

@@ -124,7 +124,7 @@ def hardest(score: Callable[[Rows], Floats], clicks: csr_array, many: int) -> Ro
 
 def find_by_bm25(queries: Sequence[str], items: Sequence[str], clicks: csr_array, many: int = 10) -> Rows:
     """(queries, many) the highest-ranked items by BM25 (package bm25s) that were not clicked; −1 pads."""
-    bm25s = import_extra("bm25s", "bench")
+    bm25s = import_extra("bm25s", "research")
     index = bm25s.BM25()
     index.index(bm25s.tokenize(list(items), show_progress=False), show_progress=False)
     clicked = np.diff(clicks.indptr)

@@ -109,7 +109,7 @@ def _tfidf(
     queries: Sequence[str], items: Sequence[str], texts: Sequence[str], most: int, random: np.random.Generator
 ) -> tuple[tuple[Rows, csr_array], csr_array, csr_array]:
     """Rows and TF-IDF vectors of `most` sampled queries, the vectors of all texts, and those of the items."""
-    vectorizer = import_extra("sklearn.feature_extraction.text", "bench").TfidfVectorizer(
+    vectorizer = import_extra("sklearn.feature_extraction.text", "research").TfidfVectorizer(
         dtype=np.float32, min_df=1
     )
     try:
@@ -140,7 +140,7 @@ def _cluster_pairs(terms: csr_array, most: int, random: np.random.Generator) -> 
     dim = min(LATENT_DIM, terms.shape[1] - 1, texts - 1)
     if dim < 1:
         return []
-    svd = import_extra("sklearn.decomposition", "bench").TruncatedSVD(
+    svd = import_extra("sklearn.decomposition", "research").TruncatedSVD(
         dim, random_state=int(random.integers(2**31))
     )
     latent = np.asarray(svd.fit_transform(terms), dtype=np.float32)

@@ -1,44 +1,20 @@
-"""What a user would try instead: each a short file behind one interface (`base`).
+"""Baselines: what a user could try instead, behind one interface (`baseline`).
 
-`BASELINES` lists them by the name that reports use. Nothing is imported before it is made: scikit-learn and bm25s, the
-extra `metaxc[bench]`, are needed only by those that use them.
+`BASELINES` lists them by their names in tables.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from metaxc.research.baselines.baseline import Baseline, Dense, Scorer, scorer_search
-    from metaxc.research.baselines.bm25 import BM25
-    from metaxc.research.baselines.dexa import DEXA
-    from metaxc.research.baselines.eszsl import ESZSL
-    from metaxc.research.baselines.kernel import NeighbourKernel
-    from metaxc.research.baselines.retrained import Retrained
-    from metaxc.research.baselines.semsup import SemSupXC
-    from metaxc.research.baselines.served import NGAME
-    from metaxc.research.baselines.siamese import Siamese
-    from metaxc.research.baselines.tfidf import TfIdf
-    from metaxc.research.baselines.zestxml import ZestXML
-
-_HOME = {
-    "BM25": "bm25",
-    "Baseline": "baseline",
-    "DEXA": "dexa",
-    "Dense": "baseline",
-    "ESZSL": "eszsl",
-    "NGAME": "served",
-    "NeighbourKernel": "kernel",
-    "Retrained": "retrained",
-    "Scorer": "baseline",
-    "SemSupXC": "semsup",
-    "Siamese": "siamese",
-    "TfIdf": "tfidf",
-    "ZestXML": "zestxml",
-    "scorer_search": "baseline",
-}
+from metaxc.research.baselines.baseline import Baseline, Scorer, VectorScorer, scorer_search
+from metaxc.research.baselines.embedding_baselines import ESZSL, NeighbourKernel, Siamese
+from metaxc.research.baselines.emmett_baselines import DEXA, NGAME, Retrained
+from metaxc.research.baselines.semsup import SemSupXC
+from metaxc.research.baselines.term_matching import BM25, TfIdf
+from metaxc.research.baselines.zestxml import ZestXML
 
 __all__ = [
     "BASELINES",
@@ -47,57 +23,45 @@ __all__ = [
     "ESZSL",
     "NGAME",
     "Baseline",
-    "Dense",
-    "Entry",
+    "BaselineEntry",
     "NeighbourKernel",
     "Retrained",
     "Scorer",
     "SemSupXC",
     "Siamese",
     "TfIdf",
+    "VectorScorer",
     "ZestXML",
     "scorer_search",
 ]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A baseline that can be made by name.
+class BaselineEntry:
+    """A baseline of the registry.
 
     Args:
-        kind: Its class, one of this package's names.
-        needs: What `make` takes: nothing, any encoder, or a `metaxc.encoders.Pretrained` (tokens are read too).
+        kind: The class.
+        encoder: The encoder that it needs: none, any, or a `metaxc.encoders.Pretrained` (for its tokens).
     """
 
-    kind: str
-    needs: Literal["nothing", "encoder", "pretrained"]
+    kind: Callable[..., Baseline]
+    encoder: Literal["none", "any", "pretrained"]
 
-    def make(self, encoder: Any = None) -> Baseline:
-        """The baseline with its default settings; an encoder that it does not need is not looked at."""
-        kind = __getattr__(self.kind)
-        made: Baseline = kind() if self.needs == "nothing" else kind(encoder)
-        return made
+    def build(self, encoder: Any = None) -> Baseline:
+        """The baseline with its default settings; an encoder that it does not need is ignored."""
+        return self.kind() if self.encoder == "none" else self.kind(encoder)
 
 
-BASELINES: dict[str, Entry] = {
-    "TF-IDF": Entry("TfIdf", "nothing"),
-    "BM25": Entry("BM25", "nothing"),
-    "Siamese": Entry("Siamese", "encoder"),
-    "NGAME": Entry("NGAME", "encoder"),
-    "DEXA": Entry("DEXA", "encoder"),
-    "ESZSL": Entry("ESZSL", "encoder"),
-    "Neighbour kernel": Entry("NeighbourKernel", "encoder"),
-    "ZestXML": Entry("ZestXML", "nothing"),
-    "SemSup-XC": Entry("SemSupXC", "pretrained"),
+BASELINES: dict[str, BaselineEntry] = {
+    "TF-IDF": BaselineEntry(TfIdf, "none"),
+    "BM25": BaselineEntry(BM25, "none"),
+    "Siamese": BaselineEntry(Siamese, "any"),
+    "NGAME": BaselineEntry(NGAME, "any"),
+    "DEXA": BaselineEntry(DEXA, "any"),
+    "ESZSL": BaselineEntry(ESZSL, "any"),
+    "Neighbour kernel": BaselineEntry(NeighbourKernel, "any"),
+    "ZestXML": BaselineEntry(ZestXML, "none"),
+    "SemSup-XC": BaselineEntry(SemSupXC, "pretrained"),
 }
-"""By `Baseline.name`. `Retrained` is not here: it takes a recipe and the clicks to reveal."""
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"metaxc.research.baselines.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'metaxc.research.baselines' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+"""By `Baseline.name`. `Retrained` is not included: it takes a configuration and the clicks to reveal."""

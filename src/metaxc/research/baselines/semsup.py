@@ -1,26 +1,26 @@
-"""SemSup-XC: semantic similarity plus matching tokens, both learnt (Aggarwal et al., 2023).
+"""SemSup-XC: learned semantic similarity plus learned token matching (Aggarwal et al., 2023).
 
 score(q, i) = ⟨x', s'⟩ + Σ over tokens t in both texts of ⟨u(t, q), v(t, i)⟩
 
-x' = normalize(x + Ax) and s' = normalize(s + Bs) are learnt projections of the frozen sentence embeddings. The vectors
-of a token, u(t, q) = e(t) + Pe₀(t) + Cx and v(t, i) = e(t) + Re₀(t) + Ds, of `TOKEN_DIM` numbers, have a learnt table
-e, projections P, R of the encoder's static token embeddings e₀ (which is how tokens never trained on get a vector), and
-the context by way of the sentence embedding. The table starts at the token's rarity, so training starts from a semantic
-plus TF-IDF-like score. Trained on clicks with an in-batch softmax and hard negatives by TF-IDF, as the paper
-samples them.
+x' = normalize(x + Ax) and s' = normalize(s + Bs) are learned projections of the frozen sentence embeddings. The
+vectors of a token, u(t, q) = e(t) + Pe₀(t) + Cx and v(t, i) = e(t) + Re₀(t) + Ds, have `TOKEN_DIM` dimensions. They
+consist of a learned table e, projections P and R of the encoder's static token embeddings e₀ (which give tokens without
+training examples a vector), and the context from the sentence embedding. The table is initialised with the tokens'
+rarity, so training starts from a semantic plus a TF-IDF-like score. It is trained on clicks with an in-batch softmax
+and hard negatives by TF-IDF, which is the paper's sampling.
 
-How it differs from the original, which fine-tunes a BERT on a GPU for hours: the transformer is frozen; tokens get
-their context from the sentence, not from attention, so a token's occurrences in a text have one vector and the maximum
-over them falls away (a token counts once per text); tokens match exactly, without the paper's clusters of related
-tokens; an item's description is its own text, none is fetched from the web; the other items of a batch are negatives
-too, and popular ones are excused as in our own encoder.
+Differences from the original, which fine-tunes a BERT on a GPU for hours: the transformer is frozen; tokens get their
+context from the sentence embedding instead of attention, so all occurrences of a token in a text have one vector and
+the maximum over them is not needed (a token counts once per text); tokens match exactly, without the paper's clusters
+of related tokens; an item's description is its own text, not a web page; the other items of a batch are negatives too,
+with the logQ correction of our own encoder.
 
-Costs minutes on one core: `STEPS` steps at most. Scores by three sparse products.
+Training takes minutes on one core, at most `MAX_STEPS` steps. Scores are computed by three sparse products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional
-from tqdm import tqdm
 
 from metaxc.arrays import Floats, Rows
 from metaxc.data import Dataset
@@ -39,26 +38,29 @@ from metaxc.data.clicks import click_mask, draw_clicks, training_clicks
 from metaxc.encoders import Encoder
 from metaxc.encoders.tokens import BagTokenizer, TokenBags
 from metaxc.encoders.training.negatives import hardest
-from metaxc.research.baselines.baseline import encode_once
-from metaxc.research.baselines.terms import Terms
+from metaxc.evaluation.searches import QueryEncoder, encode_test_queries_once
+from metaxc.research.baselines.term_matching import TermVectorizer
+from metaxc.training_loop import run_training, shuffled_batches
 
 TOKEN_DIM = 8
 BATCH = 256
-EPOCHS, STEPS = 4, 400
-HARD = 10
-"""Hard negatives per query to draw from, and"""
-DRAWN = 1
-"""how many of them stand in a batch beside each clicked item."""
+EPOCHS, MAX_STEPS = 4, 400
+MINED_NEGATIVES = 10
+"""Hard negatives per query that a batch can draw from."""
+BATCH_NEGATIVES = 1
+"""Hard negatives per query in a batch."""
 
 LEARNING_RATE = 2e-3
-POPULARITY = 0.75
+LOGQ_CORRECTION = 0.75
+"""logQ correction: subtract this × log(clicks) from the item's logit when it is a negative."""
 SCALE = 12.0
-LEXICAL = 0.1
-"""What the rarest token adds at the start, against cosines of at most 1."""
+"""Multiplies the scores to give logits; the initial value of a trained parameter."""
+LEXICAL_WEIGHT = 0.1
+"""What a match of the rarest token adds to the score at the start, beside a cosine of at most 1."""
 
 
 class TokenEncoder(Encoder, Protocol):
-    """An encoder whose tokens can be read: `metaxc.encoders.Pretrained`."""
+    """An encoder with access to its tokens: `metaxc.encoders.Pretrained`."""
 
     @property
     def tokenizer_file(self) -> Path:
@@ -68,13 +70,13 @@ class TokenEncoder(Encoder, Protocol):
         """(vocabulary, n) float32 static token embeddings, or None."""
 
 
-class Hybrid(nn.Module):
-    """The learnt part: both projections and the token vectors.
+class HybridModel(nn.Module):
+    """The trained part: both projections and the token vectors.
 
     Args:
-        static: (vocabulary, dim) the encoder's token embeddings, kept as they are.
-        rarity: (vocabulary,) in [0, 1], what the inner product of a token's vectors starts in proportion to.
-        dim: Of the sentence embeddings.
+        static: (vocabulary, dim) the encoder's token embeddings, which stay fixed.
+        rarity: (vocabulary,) in [0, 1]; the initial inner product of a token's two vectors is proportional to it.
+        dim: Dimension of the sentence embeddings.
     """
 
     static: Tensor
@@ -83,7 +85,7 @@ class Hybrid(nn.Module):
         super().__init__()
         self.register_buffer("static", static)
         start = torch.zeros(len(static), TOKEN_DIM)
-        start[:, 0] = (LEXICAL * rarity).sqrt()
+        start[:, 0] = (LEXICAL_WEIGHT * rarity).sqrt()
         self.table = nn.Parameter(start)
         self.query, self.item = (nn.Linear(dim, dim, bias=False) for _ in range(2))
         self.query_token, self.item_token = (
@@ -97,14 +99,14 @@ class Hybrid(nn.Module):
         self.log_scale = nn.Parameter(torch.tensor(SCALE).log())
 
     def query_side(self, x: Tensor, tokens: Tensor) -> Side:
-        """Of (queries, dim) embeddings and the token ids wanted."""
+        """The vectors of (queries, dim) embeddings and of the requested token ids."""
         projected = functional.normalize(x + self.query(x), dim=1)
         return Side(
             projected, self.table[tokens] + self.query_token(self.static[tokens]), self.query_context(x)
         )
 
     def item_side(self, s: Tensor, tokens: Tensor) -> Side:
-        """Of (items, dim) embeddings and the token ids wanted."""
+        """The vectors of (items, dim) embeddings and of the requested token ids."""
         projected = functional.normalize(s + self.item(s), dim=1)
         return Side(
             projected, self.table[tokens] + self.item_token(self.static[tokens]), self.item_context(s)
@@ -113,7 +115,7 @@ class Hybrid(nn.Module):
 
 @dataclass(frozen=True)
 class Side:
-    """Queries, or items, as the model sees them; a text's vector of a token is tokens[t] + context[text].
+    """The vectors of queries, or of items; the vector of token t in a text is tokens[t] + context[text].
 
     Args:
         projected: (texts, dim) unit rows.
@@ -127,13 +129,13 @@ class Side:
 
 
 def batch_scores(query: Side, item: Side, in_query: Tensor, in_item: Tensor) -> Tensor:
-    """(queries, items): the cosine, and the inner products of shared tokens' vectors multiplied out, since
-    Σ ⟨u + c, v + d⟩ = Σ ⟨u, v + d⟩ + Σ ⟨c, v⟩ + ⟨c, d⟩ · (how many are shared).
+    """(queries, items): the cosine plus the inner products of the shared tokens' vectors, expanded as
+    Σ ⟨u + c, v + d⟩ = Σ ⟨u, v + d⟩ + Σ ⟨c, v⟩ + ⟨c, d⟩ · (number of shared tokens).
 
     Args:
-        query: The queries' side.
-        item: The items' side.
-        in_query: (queries, tokens) 1 where a query has the token.
+        query: The vectors of the queries.
+        item: The vectors of the items.
+        in_query: (queries, tokens) 1 where a query contains the token.
         in_item: (items, tokens).
     """
     both = (query.tokens * item.tokens).sum(dim=1)
@@ -145,11 +147,11 @@ def batch_scores(query: Side, item: Side, in_query: Tensor, in_item: Tensor) -> 
 
 
 class FittedSemSup:
-    """The trained model, with the items taken in.
+    """The trained model with all items represented.
 
     Args:
         model: The trained part.
-        tokenizer: Texts to tokens.
+        tokenizer: Converts texts to tokens.
         encode: Query texts to (n, dim) float32.
         items: (items, dim) float32 sentence embeddings.
         item_bags: The items' tokens.
@@ -157,9 +159,9 @@ class FittedSemSup:
 
     def __init__(
         self,
-        model: Hybrid,
+        model: HybridModel,
         tokenizer: BagTokenizer,
-        encode: Callable[[Sequence[str]], Floats],
+        encode: QueryEncoder,
         items: Floats,
         item_bags: TokenBags,
     ):
@@ -177,6 +179,7 @@ class FittedSemSup:
         )
 
     def scores(self, queries: Sequence[str]) -> Floats:
+        """(queries, items) semantic plus lexical scores."""
         in_query = incidence(self.tokenizer(queries), self.in_item.shape[1])
         with torch.inference_mode():
             side = self.model.query_side(torch.from_numpy(np.array(self.encode(queries))), torch.arange(0))
@@ -185,7 +188,7 @@ class FittedSemSup:
         return semantic + self._lexical(in_query, side.context.numpy(), contexts)
 
     def _lexical(self, in_query: csr_array, context: Floats, contexts: Floats) -> Floats:
-        """(queries, items): `batch_scores`, by sparse products over all tokens."""
+        """(queries, items): the lexical part of `batch_scores`, by sparse products over all tokens."""
         row = np.repeat(np.arange(in_query.shape[0]), np.diff(in_query.indptr))
         by_query = in_query.copy()
         by_query.data = _products(context, row, self.item.tokens.numpy(), in_query.indices)
@@ -197,11 +200,11 @@ class FittedSemSup:
 
 
 class SemSupXC:
-    """Semantic similarity and matching tokens, learnt from clicks.
+    """Semantic similarity and token matching, learned from clicks.
 
     Args:
-        base: A frozen encoder whose tokens can be read.
-        seed: Of the order, the negatives and the first weights.
+        base: A frozen encoder with access to its tokens.
+        seed: Seed of the order, the negatives and the initial weights.
     """
 
     name: ClassVar[str] = "SemSup-XC"
@@ -210,6 +213,7 @@ class SemSupXC:
         self.base, self.seed = base, seed
 
     def fit(self, dataset: Dataset) -> FittedSemSup:
+        """Train on the clicks on observed items, and represent all items."""
         observed, query_rows, clicks = training_clicks(dataset)
         tokenizer = BagTokenizer(self.base.tokenizer_file)
         query_bags = tokenizer(dataset.train.queries.texts).take(query_rows)
@@ -220,18 +224,19 @@ class SemSupXC:
         in_item = csr_array(incidence(item_bags, tokenizer.vocabulary)[observed])
         torch.manual_seed(self.seed)
         static = self.base.token_table()
-        model = Hybrid(
+        model = HybridModel(
             torch.zeros(tokenizer.vocabulary, 1) if static is None else torch.from_numpy(static),
             torch.from_numpy(rarity(in_query, in_item)),
             items.shape[1],
         )
         negatives = _tfidf_negatives(dataset, observed, query_rows, clicks)
         train(model, queries, items[observed], in_query, in_item, clicks, negatives, self.seed)
-        return FittedSemSup(model.eval(), tokenizer, encode_once(self.base, dataset), items, item_bags)
+        encode = encode_test_queries_once(self.base.encode_queries, dataset)
+        return FittedSemSup(model.eval(), tokenizer, encode, items, item_bags)
 
 
 def train(
-    model: Hybrid,
+    model: HybridModel,
     queries: Floats,
     items: Floats,
     in_query: csr_array,
@@ -243,48 +248,46 @@ def train(
     """Train `model` in place: each query's clicked item against the others of its batch and hard negatives.
 
     Args:
-        model: What to train.
+        model: The model to train.
         queries: (queries, dim) embeddings.
         items: (observed, dim) embeddings.
-        in_query: (queries, vocabulary) 1 where a query has a token.
+        in_query: (queries, vocabulary) 1 where a query contains a token.
         in_item: (observed, vocabulary).
         clicks: (queries, observed); every query has at least one.
-        negatives: (queries, HARD) columns of `clicks`, −1 where there are none.
-        seed: Of the order and the draws.
+        negatives: (queries, MINED_NEGATIVES) columns of `clicks`, −1 for padding.
+        seed: Seed of the order and the draws.
     """
     random = np.random.default_rng(seed)
     counts = np.bincount(clicks.indices, minlength=clicks.shape[1])
-    popularity = POPULARITY * torch.from_numpy(np.log(np.maximum(counts, 1)).astype(np.float32))
+    correction = LOGQ_CORRECTION * torch.from_numpy(np.log(np.maximum(counts, 1)).astype(np.float32))
     batch = min(BATCH, len(queries))
-    per_epoch = max(1, len(queries) // batch)
-    steps = min(STEPS, EPOCHS * per_epoch)
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-    for step in tqdm(range(steps), desc="train SemSup-XC", unit="step", disable=None, leave=False):
-        if step % per_epoch == 0:
-            order = random.permutation(len(queries))
-        rows = order[(step % per_epoch) * batch : (step % per_epoch + 1) * batch]
-        drawn = negatives[rows][:, random.permutation(negatives.shape[1])[:DRAWN]].ravel()
+    batches = shuffled_batches(len(queries), batch, random, keep_last=False)
+
+    def compute_loss(step: int) -> Tensor:
+        rows = next(batches)
+        drawn = negatives[rows][:, random.permutation(negatives.shape[1])[:BATCH_NEGATIVES]].ravel()
         columns = np.concatenate([draw_clicks(clicks, rows, random), drawn[drawn >= 0]])
-        tokens = np.unique(in_query[rows].indices)  # tokens that no query of the batch has add nothing
-        wanted = torch.from_numpy(tokens.astype(np.int64))
+        tokens = np.unique(in_query[rows].indices)  # tokens that no query of the batch contains add nothing
+        token_ids = torch.from_numpy(tokens.astype(np.int64))
         logits = model.log_scale.exp() * batch_scores(
-            model.query_side(torch.from_numpy(queries[rows]), wanted),
-            model.item_side(torch.from_numpy(items[columns]), wanted),
+            model.query_side(torch.from_numpy(queries[rows]), token_ids),
+            model.item_side(torch.from_numpy(items[columns]), token_ids),
             torch.from_numpy(in_query[rows][:, tokens].toarray()),
             torch.from_numpy(in_item[columns][:, tokens].toarray()),
         )
         clicked = torch.from_numpy(click_mask(clicks, rows, columns))
         target = torch.arange(len(rows))
         clicked[target, target] = False
-        logits = (logits - popularity[columns]).masked_fill(clicked, float("-inf"))
-        optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - step / steps)
-        optimizer.zero_grad()
-        functional.cross_entropy(logits, target).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        logits = (logits - correction[columns]).masked_fill(clicked, float("-inf"))
+        return functional.cross_entropy(logits, target)
+
+    steps = min(MAX_STEPS, EPOCHS * max(1, len(queries) // batch))
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+    run_training(compute_loss, [optimizer], steps, label="train SemSup-XC")
 
 
 def incidence(bags: TokenBags, vocabulary: int) -> csr_array:
-    """(texts, vocabulary) float32, 1 where a text has a token, however often."""
+    """(texts, vocabulary) float32, 1 where a text contains a token at least once."""
     ones = np.ones(len(bags.tokens), np.float32)
     found = csr_array((ones, bags.tokens.copy(), bags.starts.copy()), shape=(len(bags), vocabulary))
     found.sum_duplicates()
@@ -293,7 +296,7 @@ def incidence(bags: TokenBags, vocabulary: int) -> csr_array:
 
 
 def rarity(in_query: csr_array, in_item: csr_array) -> Floats:
-    """(vocabulary,) float32 in [0, 1]: the inverse document frequency of each token, 1 where it is never seen."""
+    """(vocabulary,) float32 in [0, 1]: the inverse document frequency of each token, 1 for tokens that never occur."""
     texts = in_query.shape[0] + in_item.shape[0]
     seen = np.bincount(np.concatenate([in_query.indices, in_item.indices]), minlength=in_query.shape[1])
     found: Floats = (np.log((1 + texts) / (1 + seen)) / np.log(1 + texts)).astype(np.float32)
@@ -301,10 +304,10 @@ def rarity(in_query: csr_array, in_item: csr_array) -> Floats:
 
 
 def _tfidf_negatives(dataset: Dataset, observed: Rows, query_rows: Rows, clicks: csr_array) -> Rows:
-    terms = Terms(dataset)
+    terms = TermVectorizer(dataset)
     items = terms([dataset.items.texts[row] for row in observed]).T
     queries = terms([dataset.train.queries.texts[row] for row in query_rows])
-    return hardest(lambda rows: (queries[rows] @ items).toarray(), clicks, HARD)
+    return hardest(lambda rows: (queries[rows] @ items).toarray(), clicks, MINED_NEGATIVES)
 
 
 def _products(left: Floats, rows: Rows, right: Floats, columns: NDArray[np.integer]) -> Floats:

@@ -1,18 +1,19 @@
 """ZestXML: a sparse bilinear model of query terms and item terms (Gupta et al., 2021).
 
 score(q, i) = φ(q)ᵀ W φ(i) over TF-IDF terms: a query about "heart attack" may find an item of "myocardial infarction"
-because clicks taught that these terms go together, whether or not that item was ever clicked.
+because the clicks show that these terms go together, whether or not that item was ever clicked.
 
-Learnt in the paper's two stages. *Which* weights there are: for each item term the `TERMS` query terms most correlated
-with it over the clicks, by the cosine of their columns in XᵀYZ (X training queries, Y clicks, Z observed items), and
-the term itself. *How large* they are: a logistic regression of clicked against unclicked pairs on the kept term pairs,
-with the TF-IDF match and the correlations as two more features that all terms share.
+Training has the paper's two stages. The first chooses *which* weights are not 0: for each item term the `TERMS` query
+terms that are most correlated with it over the clicks, by the cosine of their columns in XᵀYZ (X training queries,
+Y clicks, Z observed items), and the term itself. The second fits *their values*: a logistic regression of clicked
+against other pairs on the selected term pairs, with the TF-IDF match and the correlations as two more features that all
+terms share.
 
-Simplified: one vocabulary serves both sides, and items have no features but their text's terms (the authors' data
-give each observed item a feature of its own, by which it is scored more like a classifier does: expect less than the
+Simplifications: both sides share one vocabulary, and items have no features except their text's terms (the authors'
+data give each observed item a feature of its own, which makes its score more like a classifier's: expect less than the
 original on observed items); the support is chosen once, where the paper's hard thresholding is an optimiser; negatives
-are random items and those that stage one ranks highest; liblinear fits the weights; at most `MOST_QUERIES` training
-queries give pairs. A minute or two and under 1 GB for 50,000 queries and 13,000 items.
+are random items and those that the first stage ranks highest; liblinear fits the weights; at most `MAX_QUERIES`
+training queries give pairs. It takes a minute or two and less than 1 GB for 50,000 queries and 13,000 items.
 """
 
 from __future__ import annotations
@@ -22,46 +23,48 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, diags_array
+from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
-from metaxc.arrays import Floats, Rows
+from metaxc.arrays import Doubles, Floats, Rows
 from metaxc.data import Dataset
 from metaxc.data.clicks import training_clicks
 from metaxc.encoders.training.negatives import hardest
-from metaxc.extras import import_extra
-from metaxc.research.baselines.terms import Terms
+from metaxc.research.baselines.term_matching import TermVectorizer
 
 TERMS = 50
-HARD, RANDOM = 2, 8
-"""Unclicked items per training query. On pseudo-novel items of icd10cm more hard ones did worse, and none did too."""
+"""Query terms per item term."""
 
-MOST_QUERIES = 60_000
-MOST_PRODUCTS = 60_000_000
-"""Term pairs looked up to make features; long texts get fewer training pairs."""
+HARD, RANDOM = 2, 8
+"""Negatives per training query. On pseudo-novel items of icd10cm more hard negatives were worse, and so was none."""
+
+MAX_QUERIES = 60_000
+MAX_PRODUCTS = 60_000_000
+"""Term pairs that are looked up for the features; data sets with long texts get fewer training pairs."""
 
 INVERSE_PENALTY = 0.03
-"""C of the logistic regression; larger ones fit observed items' words and rank pseudo-novel items worse."""
+"""C of the logistic regression; larger values overfit the observed items' words and rank pseudo-novel items worse."""
 
 SHARED_SCALE = 10.0
-"""Of the two shared features, so that they are all but unpenalised."""
+"""Multiplies the two shared features, so that they are hardly penalised."""
 
 
 @dataclass(frozen=True)
 class FittedZestXML:
-    """The terms, the weights between them, and the items.
+    """The vocabulary, the term weights, and the items.
 
     Args:
         terms: The vocabulary.
-        weights: (query terms, item terms) float32, W, the shared weight of the TF-IDF match on its diagonal.
+        weights: (query terms, item terms) float32, W, with the shared weight of the TF-IDF match on its diagonal.
         items: (items, terms) float32.
     """
 
-    terms: Terms
+    terms: TermVectorizer
     weights: csr_array
     items: csr_array
 
     def scores(self, queries: Sequence[str]) -> Floats:
+        """(queries, items) bilinear scores."""
         return _scores(self.terms(queries), self.weights, self.items)
 
 
@@ -69,7 +72,7 @@ class ZestXML:
     """A sparse bilinear model over terms.
 
     Args:
-        seed: Of the training pairs.
+        seed: Seed of the training pairs.
     """
 
     name: ClassVar[str] = "ZestXML"
@@ -78,24 +81,25 @@ class ZestXML:
         self.seed = seed
 
     def fit(self, dataset: Dataset) -> FittedZestXML:
+        """Choose and fit the term weights on the clicks on observed items."""
         observed, query_rows, clicks = training_clicks(dataset)
-        terms = Terms(dataset)
+        terms = TermVectorizer(dataset)
         items = terms(dataset.items.texts)
-        seen = csr_array(items[observed])
+        observed_items = csr_array(items[observed])
         queries = terms([dataset.train.queries.texts[row] for row in query_rows])
-        first = correlations(queries, seen, clicks, TERMS)
-        rows, columns, clicked = training_pairs(queries, seen, clicks, first, self.seed)
-        pairs = TermPairs(first)
-        features = pairs.features(queries, seen, rows, columns)
-        model = import_extra("sklearn.linear_model", "bench").LogisticRegression(
-            C=INVERSE_PENALTY, solver="liblinear", random_state=self.seed
-        )
+        correlated = correlate_terms(queries, observed_items, clicks, TERMS)
+        rows, columns, clicked = draw_training_pairs(queries, observed_items, clicks, correlated, self.seed)
+        pairs = TermPairs(correlated)
+        features = pairs.features(queries, observed_items, rows, columns)
+        model = LogisticRegression(C=INVERSE_PENALTY, solver="liblinear", random_state=self.seed)
         return FittedZestXML(terms, pairs.weights(model.fit(features, clicked).coef_[0]), items)
 
 
-def correlations(queries: csr_array, items: csr_array, clicks: csr_array, many: int) -> csr_array:
-    """(query terms, item terms) float32: for each item term its `many` most correlated query terms and itself, by
-    cosine over the clicks, in [0, 1]; a term never clicked through has itself at a tiny weight."""
+def correlate_terms(queries: csr_array, items: csr_array, clicks: csr_array, limit: int) -> csr_array:
+    """(query terms, item terms) float32: for each item term its `limit` most correlated query terms and itself.
+
+    The values are cosines over the clicks, in [0, 1]; an item term without clicks has itself at a tiny weight.
+    """
     clicked = csr_array(clicks @ items)
     together = csr_array(queries.T @ clicked).tocoo()
     size = np.sqrt(np.asarray(queries.multiply(queries).sum(axis=0)).ravel())
@@ -105,21 +109,23 @@ def correlations(queries: csr_array, items: csr_array, clicks: csr_array, many: 
     order = np.lexsort((row, -value, column))
     starts = np.searchsorted(column[order], np.arange(together.shape[1]))
     rank = np.arange(len(order)) - starts[column[order]]
-    kept = order[(rank < many) | (row[order] == column[order])]
-    best = csr_array((value[kept].astype(np.float32), (row[kept], column[kept])), shape=together.shape)
+    selected = order[(rank < limit) | (row[order] == column[order])]
+    best = csr_array(
+        (value[selected].astype(np.float32), (row[selected], column[selected])), shape=together.shape
+    )
     return csr_array(best + diags_array(np.full(best.shape[0], 1e-6, np.float32)))
 
 
-def training_pairs(
+def draw_training_pairs(
     queries: csr_array, items: csr_array, clicks: csr_array, weights: csr_array, seed: int
 ) -> tuple[Rows, Rows, Rows]:
-    """Query rows, item columns, and whether clicked: the clicks of some queries, the items that `weights` ranks
-    highest among the unclicked, and random unclicked ones."""
+    """Query rows, item columns, and 1 for a click: the clicks of some queries, the items that `weights` ranks highest
+    among those not clicked, and random items that were not clicked."""
     random = np.random.default_rng(seed)
-    rows = random.permutation(clicks.shape[0])[:MOST_QUERIES]
+    rows = random.permutation(clicks.shape[0])[:MAX_QUERIES]
     per_query = HARD + RANDOM + clicks.nnz / clicks.shape[0]
     products = queries.nnz / queries.shape[0] * max(items.nnz / items.shape[0], 1.0) * per_query
-    rows = np.sort(rows[: max(1, int(MOST_PRODUCTS / products))])
+    rows = np.sort(rows[: max(1, int(MAX_PRODUCTS / products))])
     part = csr_array(clicks[rows])
     hard = hardest(lambda some: _scores(queries[rows[some]], weights, items), csr_array(clicks[rows]), HARD)
     drawn = np.concatenate([hard, random.integers(clicks.shape[1], size=(len(rows), RANDOM))], axis=1)
@@ -134,63 +140,65 @@ def training_pairs(
 
 
 class TermPairs:
-    """The kept (query term, item term) pairs as columns of a feature matrix.
+    """The selected (query term, item term) pairs as columns of a feature matrix.
 
-    Two more columns let all terms share a weight: that of the TF-IDF match, and that of the correlations. So the
-    learnt weights of single pairs are what the clicks say beyond them.
+    Two more columns have weights that all terms share: the TF-IDF match and the correlations. The weights of single
+    pairs then express what the clicks add to them.
 
     Args:
-        kept: (query terms, item terms) the correlations of the kept pairs.
+        selected: (query terms, item terms) the correlations of the selected pairs.
     """
 
-    def __init__(self, kept: csr_array):
-        row, column = kept.tocoo().coords
-        self.terms = kept.shape[1]
+    def __init__(self, selected: csr_array):
+        row, column = selected.tocoo().coords
+        self.terms = selected.shape[1]
         keys = row.astype(np.int64) * self.terms + column
         order = np.argsort(keys)
-        self.keys, self.values = keys[order], kept.tocoo().data[order]
+        self.keys, self.values = keys[order], selected.tocoo().data[order]
 
     def features(self, queries: csr_array, items: csr_array, rows: Rows, columns: Rows) -> csr_array:
-        """(pairs, kept + 2) float32: φ(q)ₐ · φ(i)ᵦ for every kept (a, b), then the two shared ones."""
+        """(pairs, selected + 2) float32: φ(q)ₐ · φ(i)ᵦ for every selected (a, b), then the two shared features."""
         blocks = [
             self._block(csr_array(queries[r]), csr_array(items[c]))
             for r, c in zip(_split(rows), _split(columns), strict=True)
         ]
         column, value, lengths = (np.concatenate(part) for part in zip(*blocks, strict=True))
         starts = np.concatenate([[0], np.cumsum(lengths)])
-        # liblinear takes 32-bit indices only; `MOST_PRODUCTS` keeps them within.
+        # liblinear accepts 32-bit indices only; `MAX_PRODUCTS` guarantees that they suffice.
         places = (column.astype(np.int32), starts.astype(np.int32))
         return csr_array((value, *places), shape=(len(rows), len(self.keys) + 2))
 
     def _block(self, queries: csr_array, items: csr_array) -> tuple[Rows, Floats, Rows]:
-        """Every term of a query with every term of its item, looked up among the kept pairs."""
-        many, each = np.diff(queries.indptr), np.diff(items.indptr)
-        row = np.repeat(np.arange(len(many)), many * each)
-        within = np.arange(len(row)) - np.repeat(np.cumsum(many * each) - many * each, many * each)
-        a, b = queries.indptr[row] + within // each[row], items.indptr[row] + within % each[row]
+        """Every term of a query with every term of its item, looked up among the selected pairs."""
+        query_terms, item_terms = np.diff(queries.indptr), np.diff(items.indptr)
+        products = query_terms * item_terms
+        row = np.repeat(np.arange(len(products)), products)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(products) - products, products)
+        a = queries.indptr[row] + within // item_terms[row]
+        b = items.indptr[row] + within % item_terms[row]
         key = queries.indices[a].astype(np.int64) * self.terms + items.indices[b]
         place = np.searchsorted(self.keys, key).clip(max=len(self.keys) - 1)
         hit = self.keys[place] == key
         row, place, value = row[hit], place[hit], (queries.data[a] * items.data[b])[hit]
         match = np.asarray(queries.multiply(items).sum(axis=1)).ravel()
-        correlated = np.bincount(row, weights=value * self.values[place], minlength=len(many))
+        correlated = np.bincount(row, weights=value * self.values[place], minlength=len(products))
         shared = SHARED_SCALE * np.stack([match, correlated], axis=1).ravel().astype(np.float32)
-        ends = np.repeat(np.cumsum(np.bincount(row, minlength=len(many))), 2)
-        column = np.insert(place, ends, np.tile([len(self.keys), len(self.keys) + 1], len(many)))
-        return column, np.insert(value, ends, shared), np.bincount(row, minlength=len(many)) + 2
+        ends = np.repeat(np.cumsum(np.bincount(row, minlength=len(products))), 2)
+        column = np.insert(place, ends, np.tile([len(self.keys), len(self.keys) + 1], len(products)))
+        return column, np.insert(value, ends, shared), np.bincount(row, minlength=len(products)) + 2
 
-    def weights(self, learnt: NDArray[np.float64]) -> csr_array:
-        """(query terms, item terms) float32: W, the learnt and the shared weights added up in their places."""
-        match, correlated = SHARED_SCALE * learnt[-2:]
-        value = (learnt[:-2] + correlated * self.values).astype(np.float32)
+    def weights(self, coefficients: Doubles) -> csr_array:
+        """(query terms, item terms) float32: W, the sum of the single and the shared weights."""
+        match, correlated = SHARED_SCALE * coefficients[-2:]
+        value = (coefficients[:-2] + correlated * self.values).astype(np.float32)
         place = (self.keys // self.terms, self.keys % self.terms)
-        kept = csr_array((value, place), shape=(self.terms, self.terms))
-        return csr_array(kept + diags_array(np.full(self.terms, match, np.float32)))
+        single = csr_array((value, place), shape=(self.terms, self.terms))
+        return csr_array(single + diags_array(np.full(self.terms, match, np.float32)))
 
 
 def _scores(queries: csr_array, weights: csr_array, items: csr_array) -> Floats:
-    found: Floats = (csr_array(queries @ weights) @ csc_array(items.T)).toarray()
-    return found
+    scores: Floats = (csr_array(queries @ weights) @ csc_array(items.T)).toarray()
+    return scores
 
 
 def _split(rows: Rows, size: int = 50_000) -> list[Rows]:

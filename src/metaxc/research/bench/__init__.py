@@ -1,20 +1,20 @@
-"""The paper's tables as commands on any data set: rows in, JSON lines out, Markdown from those."""
+"""The paper's tables for any data set: rows are run, written as JSON lines, and printed as Markdown."""
 
 from metaxc.research.bench.context import Context
 from metaxc.research.bench.results import Record, Results, read_records
-from metaxc.research.bench.rows import Outcome, Row, Table
-from metaxc.research.bench.run import TABLES, chosen_rows, run_table, table_of
+from metaxc.research.bench.rows import Row, RowResult, Table
+from metaxc.research.bench.tables import TABLES, get_table, run_table, select_rows
 
 __all__ = [
     "TABLES",
     "Context",
-    "Outcome",
     "Record",
     "Results",
     "Row",
+    "RowResult",
     "Table",
-    "chosen_rows",
+    "get_table",
     "read_records",
     "run_table",
-    "table_of",
+    "select_rows",
 ]

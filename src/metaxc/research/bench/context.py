@@ -1,7 +1,7 @@
-"""What the rows of a benchmark share: the data, the default model, the encoders, and where they are kept.
+"""What the rows of a benchmark share: the data, the default model, the encoders, and the folder that keeps them.
 
-The expensive things are made once: an adapted encoder per part of the clicks (`metaxc.encoders.learning.KeptEncoding`)
-and whole models by all that decides them. Both stay in the folder of the benchmark for other rows and tables.
+Expensive results are computed once: an adapted encoder per part of the clicks, and whole models, by everything that
+determines them. Both stay in the benchmark's folder for other rows and tables.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from metaxc.irene import Irene, IreneConfig
 
 
 class Context:
-    """A data set and the default recipe, with what was made from them.
+    """A data set and the default configuration, with the models trained from them.
 
     Args:
-        dataset: With novel items and a test log.
-        config: The default recipe, from which rows differ.
-        folder: Where models and learnt encoders are kept; grows until it is deleted.
-        cache: Of the pretrained encoder's embeddings.
-        encoder: An encoder of your own in place of the recipe's, frozen and adapted alike.
-        report: Called with one line per stage of a training run.
+        dataset: A data set with novel items and a test log.
+        config: The default configuration, from which rows differ.
+        folder: Folder for models and adapted encoders; it grows until it is deleted.
+        cache: Cache of the pretrained encoder's embeddings.
+        encoder: An encoder that replaces the configuration's, as the frozen and as the adapted one.
+        report: Called with one line per training stage.
     """
 
     def __init__(
@@ -61,40 +61,45 @@ class Context:
 
     @cached_property
     def frozen(self) -> Emmett:
-        """The default recipe on the frozen encoder."""
+        """The default configuration on the frozen encoder."""
         return self.model(self.changed(encoder="pretrained"))
 
     def changed(self, **changes: Any) -> IreneConfig:
-        """The default recipe with these changes; nested settings as dicts of what changes in them."""
-        return IreneConfig.model_validate(_merged(self.config.model_dump(), changes))
+        """The default configuration with these changes; nested settings as dicts of their changes."""
+        return IreneConfig.model_validate(_merge(self.config.model_dump(), changes))
 
     def irene(self, config: IreneConfig) -> Irene:
-        """A recipe, ready to fit; its adapted encoders are kept."""
+        """The training of a configuration; its adapted encoders are kept in the folder."""
         return Irene(config, encoder=self.encoder, cache=self.cache, encoder_cache=self.folder / "encoders")
 
     def model(self, config: IreneConfig, dataset: Dataset | None = None) -> Emmett:
-        """The model of a recipe on a data set (the context's when None), found in the folder or trained now and
-        kept there. `about["seconds"]["fit"]` is how long the training took."""
+        """The model of a configuration, loaded from the folder, or trained now and saved there.
+
+        `about["seconds"]["fit"]` is the training time.
+
+        Args:
+            config: The configuration.
+            dataset: The data set; the context's when None.
+        """
         dataset = dataset or self.dataset
-        recipe = self.irene(config)
-        inputs = recipe.inputs(dataset)
-        place = self.folder / "models" / inputs[:32]
+        irene = self.irene(config)
+        folder = self.folder / "models" / irene.inputs(dataset)[:32]
         try:
-            return Emmett.load(place, base=config.base, cache=self.cache)
+            return Emmett.load(folder, base=config.base, cache=self.cache)
         except ModelError:
             pass  # absent or damaged
-        stages = place.with_name(f"{place.name}.stages")
+        stages = folder.with_name(f"{folder.name}.stages")
         started = time.perf_counter()
-        model = recipe.fit(dataset, stages=stages, report=self.report)
-        model.about["seconds"] = {**recipe.seconds, "fit": time.perf_counter() - started}
-        model.save(place)
+        model = irene.fit(dataset, stages=stages, report=self.report)
+        model.about["seconds"] = {**irene.seconds, "fit": time.perf_counter() - started}
+        model.save(folder)
         shutil.rmtree(stages, ignore_errors=True)
         return model
 
 
-def _merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(settings)
     for name, value in changes.items():
         nested = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
-        merged[name] = _merged(merged[name], value) if nested else value
+        merged[name] = _merge(merged[name], value) if nested else value
     return merged

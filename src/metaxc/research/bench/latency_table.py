@@ -1,156 +1,135 @@
-"""What an item and a query cost, in milliseconds and against encoding alone.
+"""The latency table: what an item and a query cost, in milliseconds and relative to encoding alone.
 
-Times of a shared machine mean little by themselves, so every stage is timed in turn with encoding the same texts and
-the ratio of the medians stands beside the milliseconds. Embeddings come from the encoder, never from the cache.
+Absolute times on a shared machine mean little, so every stage takes turns with encoding the same texts, and the ratio
+of the medians is reported with the milliseconds (`metaxc.research.latency`).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from statistics import median
-from typing import Any
 
 import numpy as np
 
-from metaxc.emmett import Emmett
-from metaxc.generators import gather
 from metaxc.index.topk import top_k
+from metaxc.research.baselines import BASELINES
 from metaxc.research.bench.context import Context
-from metaxc.research.bench.makers import baseline_class, recipe_of
-from metaxc.research.bench.rows import Outcome, Row, Table
+from metaxc.research.bench.rows import Row, RowResult, Table, config_settings
+from metaxc.research.latency import (
+    BATCH,
+    TOP,
+    Timer,
+    pipeline_timer,
+    seconds_per_text,
+    timed,
+    without_cache,
+)
 
-BATCHES = {"single": 1, "batch 256": 256}
+BATCHES = {"single": 1, "batch 256": BATCH}
 REPEATS = {"single": 31, "batch 256": 5}
-FIRST = 10
 
-Stage = Callable[[slice], object]
+BuildTimer = Callable[[Context, list[str]], Timer]
+"""From the context and the texts to what is timed."""
 
 
-def times(stage: Stage, encode: Stage, texts: int) -> dict[str, dict[str, float]]:
-    """Milliseconds per text and the ratio to encoding it, one at a time and in batches.
+def compare_with_encoding(work: Timer, encode: Timer, texts: int) -> dict[str, dict[str, float]]:
+    """Milliseconds per text and the ratio to encoding, one text at a time and in batches.
 
     Args:
-        stage: Does the work for a slice of the texts.
-        encode: Encodes a slice of the texts.
-        texts: How many there are.
+        work: Times work on a slice of the texts.
+        encode: Times encoding of a slice of the texts.
+        texts: Number of texts.
     """
-    found = {}
+    metrics = {}
     for name, batch in BATCHES.items():
-        size = min(batch, texts)
-        seconds: dict[str, list[float]] = {"stage": [], "encode": []}
-        for repeat in range(REPEATS[name] + 1):
-            at = repeat * size % (texts - size + 1)
-            for what, work in (("encode", encode), ("stage", stage)):
-                started = time.perf_counter()
-                work(slice(at, at + size))
-                if repeat:  # the first warms up
-                    seconds[what].append(time.perf_counter() - started)
-        spent, against = median(seconds["stage"]), median(seconds["encode"])
-        found[name] = {
-            "ms": 1000 * spent / size,
-            "encode ms": 1000 * against / size,
-            "times encoding": spent / against,
+        encoding, working = seconds_per_text([encode, work], texts, batch, REPEATS[name])
+        metrics[name] = {
+            "ms": 1000 * float(working),
+            "encode ms": 1000 * float(encoding),
+            "times encoding": float(working / encoding),
         }
-    return found
-
-
-def _model(context: Context) -> Emmett:
-    """The default model with an encoder that has no cache; `context.default` has left it on disk."""
-    inputs = context.irene(context.config).inputs(context.dataset)
-    _ = context.default
-    return Emmett.load(context.folder / "models" / inputs[:32], base=context.config.base)
+    return metrics
 
 
 def _sample(texts: Sequence[str], seed: int) -> list[str]:
-    """Texts to time with, drawn from all: a batch, and one more for each repeat alone."""
-    most = max(BATCHES.values()) + max(REPEATS.values())
-    return [texts[row] for row in np.random.default_rng(seed).permutation(len(texts))[:most]]
+    """Random texts: enough for a batch, and one more for each repeat."""
+    count = max(BATCHES.values()) + max(REPEATS.values())
+    return [texts[row] for row in np.random.default_rng(seed).permutation(len(texts))[:count]]
 
 
-def _of_items(name: str, group: str, make: Callable[[Emmett, list[str]], Stage]) -> Row:
-    """A row for work on novel items, against encoding them."""
+def _item_row(name: str, build_timer: BuildTimer) -> Row:
+    """A row for work on novel items, compared with encoding them."""
 
-    def run(context: Context) -> Outcome:
-        dataset, model = context.dataset, _model(context)
+    def run(context: Context) -> RowResult:
+        dataset, model = context.dataset, context.default
         items = _sample([dataset.items.texts[row] for row in dataset.novel_rows], context.config.seed)
-        found = times(make(model, items), lambda at: model.encoder.encode_items(items[at]), len(items))
-        return Outcome(found, note=f"K = {model.neighbours} of {len(model.observed):,} observed items")
+        timer, encode = build_timer(context, items), model.encoder.encode_items
+        with without_cache(model.encoder):
+            metrics = compare_with_encoding(timer, timed(lambda at: encode(items[at])), len(items))
+        note = f"K = {model.neighbours} of {len(model.observed):,} observed items"
+        return RowResult(metrics, note=note)
 
-    return Row(name, group, run, lambda context: {"stage": name, **recipe_of(context)})
+    return Row(name, "item", run, lambda context: {"stage": name, **config_settings(context)})
 
 
-def _of_queries(name: str, group: str, make: Callable[[Context, Emmett, list[str]], Stage]) -> Row:
-    """A row for work on test queries, against encoding them."""
+def _query_row(name: str, build_timer: BuildTimer) -> Row:
+    """A row for work on test queries, compared with encoding them."""
 
-    def run(context: Context) -> Outcome:
-        dataset, model = context.dataset, _model(context)
+    def run(context: Context) -> RowResult:
+        dataset, model = context.dataset, context.default
         log = dataset.train if dataset.test is None else dataset.test
         queries = _sample(log.queries.texts, context.config.seed)
-        encode = model.encoder.encode_queries
-        found = times(make(context, model, queries), lambda at: encode(queries[at]), len(queries))
-        return Outcome(found, note=f"first {FIRST} of {len(dataset.items):,} items")
+        timer, encode = build_timer(context, queries), model.encoder.encode_queries
+        with without_cache(model.encoder):
+            metrics = compare_with_encoding(timer, timed(lambda at: encode(queries[at])), len(queries))
+        return RowResult(metrics, note=f"first {TOP} of {len(dataset.items):,} items")
 
-    return Row(name, group, run, lambda context: {"stage": name, **recipe_of(context)})
-
-
-def _select(model: Emmett, items: list[str]) -> Stage:
-    vectors = model.encoder.encode_items(items)
-    return lambda at: model.selector.select(vectors[at], model.neighbours)
+    return Row(name, "query", run, lambda context: {"stage": name, **config_settings(context)})
 
 
-def _generate(model: Emmett, items: list[str]) -> Stage:
-    vectors = model.encoder.encode_items(items)
-    near, scores = model.selector.select(vectors, model.neighbours)
-    selected = gather(model.neighbour_vectors, near)
-    return lambda at: model.generator.generate(vectors[at], selected[at], scores[at])
+def _expand(context: Context, queries: list[str]) -> Timer:
+    expansion, vectors = context.default.expansion, context.default.embed_queries(queries)
+    return timed(lambda at: vectors[at] if expansion is None else expansion.expand(vectors[at]))
 
 
-def _search(context: Context, model: Emmett, queries: list[str]) -> Stage:
-    vectors = model.encode_queries(queries)
-    return lambda at: top_k(vectors[at], model.vectors, FIRST)
+def _rank(context: Context, queries: list[str]) -> Timer:
+    model, vectors = context.default, context.default.encode_queries(queries)
+    return timed(lambda at: top_k(vectors[at], model.vectors, TOP))
 
 
-def _borrow(context: Context, model: Emmett, queries: list[str]) -> Stage:
-    vectors = model.embed_queries(queries)
-    return lambda at: vectors[at] if model.expansion is None else model.expansion.expand(vectors[at])
+def _search_siamese(context: Context, queries: list[str]) -> Timer:
+    encoder = context.default.encoder
+    embeddings = encoder.encode_items(context.dataset.items.texts)
+    return timed(lambda at: top_k(encoder.encode_queries(queries[at]), embeddings, TOP))
 
 
-def _siamese(context: Context, model: Emmett, queries: list[str]) -> Stage:
-    embeddings = context.default.encoder.encode_items(context.dataset.items.texts)  # from the cache, untimed
-    return lambda at: top_k(model.encoder.encode_queries(queries[at]), embeddings, FIRST)
+def _score_semsup(context: Context, queries: list[str]) -> Timer:
+    """Scoring without encoding, comparable with "search": the fitted baseline encodes the test queries once."""
+    scorer = BASELINES["SemSup-XC"].build(context.bare).fit(context.dataset)
+    scorer.scores(queries[:1])
+    return timed(lambda at: scorer.scores(queries[at]))
 
 
-def _semsup(context: Context, model: Emmett, queries: list[str]) -> Stage:
-    """Its scoring alone, to set beside `search`: a fitted one keeps the embeddings of test queries."""
-    scorer: Any = baseline_class("SemSupXC")(context.bare).fit(context.dataset)
-    return lambda at: scorer.scores(queries[at])
+ROWS = [
+    _item_row("select", lambda context, items: pipeline_timer(context.default, items, "select")),
+    _item_row("generate", lambda context, items: pipeline_timer(context.default, items, "generate")),
+    _item_row(
+        "represent an item", lambda context, items: timed(lambda at: context.default.represent(items[at]))
+    ),
+    _item_row(
+        "represent an item, Siamese",
+        lambda context, items: timed(lambda at: context.default.encoder.encode_items(items[at])),
+    ),
+    _query_row("expand a query", _expand),
+    _query_row("search", _rank),
+    _query_row(
+        "answer a query",
+        lambda context, queries: timed(lambda at: context.default.search_rows(queries[at], TOP)),
+    ),
+    _query_row("answer a query, Siamese", _search_siamese),
+    _query_row("score a query, SemSup-XC", _score_semsup),
+]
 
 
 def latency_table() -> Table:
     """The rows of `metaxc bench latency`."""
-    return Table(
-        "latency",
-        "milliseconds per item and per query, against encoding alone",
-        [
-            _of_items("select", "item", _select),
-            _of_items("generate", "item", _generate),
-            _of_items(
-                "represent an item", "item", lambda model, items: lambda at: model.represent(items[at])
-            ),
-            _of_items(
-                "represent an item, Siamese",
-                "item",
-                lambda model, items: lambda at: model.encoder.encode_items(items[at]),
-            ),
-            _of_queries("borrow from near queries", "query", _borrow),
-            _of_queries("search", "query", _search),
-            _of_queries(
-                "answer a query",
-                "query",
-                lambda context, model, queries: lambda at: model.search_rows(queries[at], FIRST),
-            ),
-            _of_queries("answer a query, Siamese", "query", _siamese),
-            _of_queries("score a query, SemSup-XC", "query", _semsup),
-        ],
-    )
+    return Table("latency", "milliseconds per item and per query, relative to encoding alone", ROWS)

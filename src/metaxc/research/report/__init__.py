@@ -1,11 +1,17 @@
-"""A model on one page: what it reaches, where it gains and loses, what it costs, where it comes from.
+"""A model on one page: its accuracy, where it gains and loses, its latency and its provenance.
 
-Numbers (`gather`) know nothing of HTML; plots and page (`render`) know nothing of models.
+The numbers (`report_data`) do not depend on HTML; charts and page do not depend on models.
 """
 
-from metaxc.research.report.bench_section import BenchRow, read_bench
-from metaxc.research.report.gather import Report, gather
-from metaxc.research.report.provenance import Provenance, provenance
-from metaxc.research.report.render import render
+from metaxc.research.report.page import Provenance, collect_provenance, render_page
+from metaxc.research.report.report_data import BenchRow, Report, build_report, read_bench_rows
 
-__all__ = ["BenchRow", "Provenance", "Report", "gather", "provenance", "read_bench", "render"]
+__all__ = [
+    "BenchRow",
+    "Provenance",
+    "Report",
+    "build_report",
+    "collect_provenance",
+    "read_bench_rows",
+    "render_page",
+]

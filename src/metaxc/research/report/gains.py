@@ -1,6 +1,6 @@
-"""Novel items one by one: which gained over the bare encoder, which lost, and whether near neighbours help.
+"""Gains of single novel items over the bare encoder, and whether similar observed neighbours help.
 
-An item's R@10 is the share of its test queries that have it among their first 10 answers, novel items only.
+An item's R@10 is the share of its test queries that have it among their first 10 results, novel items only.
 """
 
 from __future__ import annotations
@@ -9,143 +9,158 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metaxc.arrays import Doubles, Rows
 from metaxc.data.dataset import Dataset
 from metaxc.emmett import Emmett, Neighbour
 from metaxc.evaluation.intervals import bootstrap
 from metaxc.index.topk import top_k
-from metaxc.research.report.systems import Number, Pairs, System, pairs_of
+from metaxc.research.report.comparison import (
+    ConfidenceInterval,
+    RelevantPairs,
+    System,
+    in_top,
+    relevant_pairs,
+)
 
-DEPTH = 10
 BINS = 8
-FEWEST_IN_BIN = 5
-SHOWN = 20
+SMALLEST_BIN = 5
+SHOWN_ITEMS = 20
 
 
 @dataclass(frozen=True)
-class Bin:
-    """Novel items whose nearest observed neighbour is about equally similar.
+class SimilarityBin:
+    """Novel items whose nearest observed neighbours are about equally similar.
 
     Args:
-        low, high: Least and most similarity in the bin.
+        low, high: Smallest and largest similarity in the bin.
         middle: Median similarity.
-        items: How many.
-        gain: Mean gain in R@10, points of percent; the interval is a bootstrap over items.
+        items: Number of items.
+        gain: Mean gain in R@10, percentage points; the interval is a bootstrap over items.
     """
 
     low: float
     high: float
     middle: float
     items: int
-    gain: Number
+    gain: ConfidenceInterval
 
 
 @dataclass(frozen=True)
-class Example:
-    """A test query of an item, and the place at which each system answered with it; 0 is not among the first 100."""
+class ExampleQuery:
+    """A test query of an item, and the item's rank with each system; 0 means not among the first 100."""
 
     query: str
-    place: int
-    bare_place: int
+    rank: int
+    bare_rank: int
 
 
 @dataclass(frozen=True)
 class ItemGain:
-    """A novel item: R@10 with the model and with the bare encoder, and where its meta-classifier comes from."""
+    """A novel item: R@10 with the model and with the bare encoder, and what its meta-classifier consists of."""
 
     id: str
     text: str
     queries: int
     recall: float
     bare_recall: float
-    example: Example
+    example: ExampleQuery
     neighbours: Sequence[Neighbour]
     text_share: float
 
     @property
     def gain(self) -> float:
+        """Gain in R@10, percentage points."""
         return self.recall - self.bare_recall
 
 
 @dataclass(frozen=True)
-class Gains:
-    """What the novel items gained.
+class ItemGains:
+    """The gains of all novel items.
 
     Args:
-        items: How many novel items have a test query.
+        items: Number of novel items with a test query.
         better, worse: How many of them gained and lost.
         bins: By similarity of the nearest observed neighbour, least similar first.
-        gained, lost: The items that gained and lost most.
+        gained, lost: The items with the largest gains and losses.
     """
 
     items: int
     better: int
     worse: int
-    bins: Sequence[Bin]
+    bins: Sequence[SimilarityBin]
     gained: Sequence[ItemGain]
     lost: Sequence[ItemGain]
 
 
-def item_gains(model: Emmett, ours: System, bare: System, dataset: Dataset, shown: int = SHOWN) -> Gains:
-    """Compare the model with the bare encoder on each novel item that a test query clicked."""
-    pairs = pairs_of(dataset, "zero_shot", ours.evaluation.queries["zero_shot"])
+def compute_gains(
+    model: Emmett, system: System, bare: System, dataset: Dataset, shown: int = SHOWN_ITEMS
+) -> ItemGains:
+    """Compare the model with the bare encoder on each novel item that a test query clicked.
+
+    Args:
+        model: The model.
+        system: The model, evaluated.
+        bare: The bare encoder, evaluated.
+        dataset: The data set with novel items and a test log.
+        shown: How many items to list as gained and lost, at most.
+    """
+    pairs = relevant_pairs(dataset, "zero_shot", system.evaluation.queries["zero_shot"])
     rows, at = np.unique(pairs.item, return_inverse=True)
     queries = np.bincount(at)
     recall, bare_recall = (
-        100 * np.bincount(at, weights=_inside(system.places["zero_shot"])) / queries
-        for system in (ours, bare)
+        100 * np.bincount(at, weights=in_top(one.ranks["zero_shot"])) / queries for one in (system, bare)
     )
     gain = recall - bare_recall
     embeddings = model.encoder.encode_items(dataset.items.texts)[rows]
     similarity = top_k(embeddings, model.embeddings, 1)[1][:, 0].astype(np.float64)
 
-    def tell(place: int) -> ItemGain:
+    def describe_item(place: int) -> ItemGain:
         row = int(rows[place])
-        why = model.explain(dataset.items.texts[row])
+        explanation = model.explain(dataset.items.texts[row])
         return ItemGain(
             dataset.items.ids[row],
             dataset.items.texts[row],
             int(queries[place]),
             float(recall[place]),
             float(bare_recall[place]),
-            _example(dataset, pairs, np.flatnonzero(at == place), ours, bare, gain[place] < 0),
-            why.neighbours,
-            why.text_share,
+            _find_example(dataset, pairs, np.flatnonzero(at == place), system, bare, gain[place] < 0),
+            explanation.neighbours,
+            explanation.text_share,
         )
 
-    gained, lost = extremes(gain, queries, shown)
-    return Gains(
+    gained, lost = largest_changes(gain, queries, shown)
+    return ItemGains(
         len(rows),
         int((gain > 0).sum()),
         int((gain < 0).sum()),
-        similarity_bins(similarity, gain),
-        [tell(place) for place in gained],
-        [tell(place) for place in lost],
+        bin_by_similarity(similarity, gain),
+        [describe_item(place) for place in gained],
+        [describe_item(place) for place in lost],
     )
 
 
-def similarity_bins(similarity: Doubles, gain: Doubles, bins: int = BINS) -> list[Bin]:
+def bin_by_similarity(similarity: Doubles, gain: Doubles, bins: int = BINS) -> list[SimilarityBin]:
     """Mean gain in bins of equally many items, least similar first.
 
     Args:
-        similarity: (items,) of the nearest observed neighbour.
-        gain: (items,) points of percent.
-        bins: How many; fewer where a bin would hold fewer than 5 items.
+        similarity: (items,) similarity of the nearest observed neighbour.
+        gain: (items,) percentage points.
+        bins: Number of bins; fewer where a bin would hold fewer than 5 items.
     """
     order = np.argsort(similarity, kind="stable")
-    made = []
-    for part in np.array_split(order, max(1, min(bins, len(order) // FEWEST_IN_BIN))):
+    found = []
+    for part in np.array_split(order, max(1, min(bins, len(order) // SMALLEST_BIN))):
         low, high = bootstrap(gain[part][:, None])
-        number = Number(float(gain[part].mean()), float(low[0]), float(high[0]))
-        near = similarity[part]
-        made.append(Bin(float(near[0]), float(near[-1]), float(np.median(near)), len(part), number))
-    return made
+        mean = ConfidenceInterval(float(gain[part].mean()), float(low[0]), float(high[0]))
+        within = similarity[part]
+        middle = float(np.median(within))
+        found.append(SimilarityBin(float(within[0]), float(within[-1]), middle, len(part), mean))
+    return found
 
 
-def extremes(gain: Doubles, queries: Rows, shown: int) -> tuple[list[int], list[int]]:
-    """Places of the largest gains and of the largest losses; ties by more queries, then by order."""
+def largest_changes(gain: Doubles, queries: Rows, shown: int) -> tuple[list[int], list[int]]:
+    """Positions of the largest gains and of the largest losses; ties by more queries, then by order."""
     order = np.arange(len(gain))
     up, down = np.lexsort((order, -queries, -gain)), np.lexsort((order, -queries, gain))
     return (
@@ -154,17 +169,14 @@ def extremes(gain: Doubles, queries: Rows, shown: int) -> tuple[list[int], list[
     )
 
 
-def _example(
-    dataset: Dataset, pairs: Pairs, of_item: Rows, ours: System, bare: System, lost: bool
-) -> Example:
-    """The first query of the item that shows the change, else its first."""
-    place, bare_place = (system.places["zero_shot"][of_item] for system in (ours, bare))
-    changed = np.flatnonzero(_inside(bare_place if lost else place) & ~_inside(place if lost else bare_place))
+def _find_example(
+    dataset: Dataset, pairs: RelevantPairs, item_pairs: Rows, system: System, bare: System, lost: bool
+) -> ExampleQuery:
+    """The item's first query that shows the change, else its first query."""
+    rank, bare_rank = (one.ranks["zero_shot"][item_pairs] for one in (system, bare))
+    found_by, missed_by = (bare_rank, rank) if lost else (rank, bare_rank)
+    changed = np.flatnonzero(in_top(found_by) & ~in_top(missed_by))
     at = int(changed[0]) if len(changed) else 0
-    row = int(ours.evaluation.queries["zero_shot"][pairs.query[of_item[at]]])
+    row = int(system.evaluation.queries["zero_shot"][pairs.query[item_pairs[at]]])
     text = dataset.test.queries.texts[row] if dataset.test else ""
-    return Example(text, int(place[at]), int(bare_place[at]))
-
-
-def _inside(place: Rows) -> NDArray[np.bool_]:
-    return (place > 0) & (place <= DEPTH)
+    return ExampleQuery(text, int(rank[at]), int(bare_rank[at]))

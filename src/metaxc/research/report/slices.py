@@ -1,8 +1,8 @@
-"""Where the numbers come from: R@10 by kind of item and by kind of query.
+"""R@10 by kind of item and by kind of query.
 
-Items are sliced over (query, relevant item) pairs: the share of pairs whose item is among the first 10, with
-intervals from a bootstrap over queries, because pairs of one query are not independent. Queries are sliced
-over queries, by their own R@10.
+Items are sliced over (query, relevant item) pairs: the share of pairs whose item is among the first 10 results, with
+intervals from a bootstrap over queries, because the pairs of one query are not independent. Queries are sliced over
+queries, by their own R@10.
 """
 
 from __future__ import annotations
@@ -15,44 +15,51 @@ import numpy as np
 from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.data.dataset import Dataset
 from metaxc.evaluation.intervals import bootstrap
-from metaxc.research.report.systems import BARE, MODEL, Number, Pairs, System, pairs_of
-
-DEPTH = 10
+from metaxc.research.report.comparison import (
+    BARE,
+    MODEL,
+    TOP,
+    ConfidenceInterval,
+    RelevantPairs,
+    System,
+    in_top,
+    relevant_pairs,
+)
 
 
 @dataclass(frozen=True)
-class Group:
-    """One slice: how many units it holds, each system's R@10, and the model's gain over the bare encoder."""
+class SliceGroup:
+    """One slice: its size, each system's R@10, and the model's gain over the bare encoder."""
 
     name: str
     count: int
-    numbers: Mapping[str, Number]
-    gain: Number
+    numbers: Mapping[str, ConfidenceInterval]
+    gain: ConfidenceInterval
 
 
 @dataclass(frozen=True)
 class Slices:
-    """One way to cut a setting.
+    """One way to slice a setting.
 
     Args:
-        title: What the slices are made by.
+        title: The property that the slices are made by.
         setting: "zero_shot" or "generalized".
         unit: What is counted, "pairs" or "queries".
-        how: The rule, in words.
-        groups: The slices that hold anything.
+        how: The rule in words.
+        groups: The slices that are not empty.
     """
 
     title: str
     setting: str
     unit: str
     how: str
-    groups: Sequence[Group]
+    groups: Sequence[SliceGroup]
 
 
-def all_slices(systems: Sequence[System], dataset: Dataset) -> list[Slices]:
-    """Items by clicks and text length, queries by text length and by how many of their items are novel."""
+def compute_slices(systems: Sequence[System], dataset: Dataset) -> list[Slices]:
+    """Items by clicks and text length; queries by text length and by how many of their items are novel."""
     first = systems[0].evaluation
-    pairs = {setting: pairs_of(dataset, setting, first.queries[setting]) for setting in first.queries}
+    pairs = {setting: relevant_pairs(dataset, setting, first.queries[setting]) for setting in first.queries}
     return [
         _by_clicks(systems, dataset, pairs["generalized"]),
         _by_novel_share(systems, dataset, pairs["generalized"]),
@@ -62,15 +69,18 @@ def all_slices(systems: Sequence[System], dataset: Dataset) -> list[Slices]:
 
 
 def training_counts(dataset: Dataset) -> Rows:
-    """(items,) int64: the clicks of each item that a learner may see, 0 for novel items."""
+    """(items,) int64: the training clicks of each item, 0 for novel items, whose clicks are hidden."""
     counts = np.bincount(dataset.train.clicks.indices, minlength=len(dataset.items)).astype(np.int64)
     counts[dataset.novel_mask] = 0
     return counts
 
 
 def click_bounds(counts: Rows) -> tuple[int, int]:
-    """The fewest clicks of a head and of a torso item: the most clicked items that together hold a third of all
-    clicks, and the next that bring it to two thirds. Items with equally many clicks stay together."""
+    """The smallest number of clicks of a head item and of a torso item.
+
+    The head is the most clicked items that together have a third of all clicks; the torso is the next third. Items
+    with equally many clicks stay together.
+    """
     ordered = np.sort(counts[counts > 0])[::-1]
     if not len(ordered):
         return 1, 1
@@ -79,28 +89,28 @@ def click_bounds(counts: Rows) -> tuple[int, int]:
     return int(ordered[head]), int(ordered[torso])
 
 
-def _by_clicks(systems: Sequence[System], dataset: Dataset, pairs: Pairs) -> Slices:
+def _by_clicks(systems: Sequence[System], dataset: Dataset, pairs: RelevantPairs) -> Slices:
     counts = training_counts(dataset)
     head, torso = click_bounds(counts)
     clicks = counts[pairs.item]
     masks = {
         f"head: {head:,} clicks or more": clicks >= head,
-        f"torso: {_span(torso, head - 1)} clicks": (clicks >= torso) & (clicks < head),
-        f"tail: {_span(1, torso - 1)} clicks": (clicks >= 1) & (clicks < torso),
+        f"torso: {_format_range(torso, head - 1)} clicks": (clicks >= torso) & (clicks < head),
+        f"tail: {_format_range(1, torso - 1)} clicks": (clicks >= 1) & (clicks < torso),
         "no clicks": clicks == 0,
     }
     how = (
-        "Head: the most clicked items that together hold a third of the training clicks; torso: the next third; "
-        "tail: the rest. "
-        "Items with equally many clicks stay together; novel items have none."
+        "Head: the most clicked items that together have a third of the training clicks; torso: the next third; "
+        "tail: the rest. Items with equally many clicks stay together; novel items have none."
     )
-    return Slices(
-        "items by training clicks", "generalized", "pairs", how, _pair_groups(systems, pairs, masks)
-    )
+    groups = _pair_groups(systems, pairs, masks, "generalized")
+    return Slices("items by training clicks", "generalized", "pairs", how, groups)
 
 
-def _by_item_length(systems: Sequence[System], dataset: Dataset, setting: str, pairs: Pairs) -> Slices:
-    words = _words(dataset.items.texts)[pairs.item]
+def _by_item_length(
+    systems: Sequence[System], dataset: Dataset, setting: str, pairs: RelevantPairs
+) -> Slices:
+    words = _count_words(dataset.items.texts)[pairs.item]
     how = "Thirds of the pairs by the number of words in the item's text; equal lengths stay together."
     groups = _pair_groups(systems, pairs, _thirds(words), setting)
     return Slices("items by text length", setting, "pairs", how, groups)
@@ -108,13 +118,13 @@ def _by_item_length(systems: Sequence[System], dataset: Dataset, setting: str, p
 
 def _by_query_length(systems: Sequence[System], dataset: Dataset, setting: str) -> Slices:
     rows = systems[0].evaluation.queries[setting]
-    words = _words(dataset.test.queries.texts if dataset.test else [])[rows]
+    words = _count_words(dataset.test.queries.texts if dataset.test else [])[rows]
     how = "Thirds of the queries by the number of words in their text; equal lengths stay together."
     groups = _query_groups(systems, _thirds(words), setting)
     return Slices("queries by text length", setting, "queries", how, groups)
 
 
-def _by_novel_share(systems: Sequence[System], dataset: Dataset, pairs: Pairs) -> Slices:
+def _by_novel_share(systems: Sequence[System], dataset: Dataset, pairs: RelevantPairs) -> Slices:
     novel = np.bincount(pairs.query, weights=dataset.novel_mask[pairs.item], minlength=pairs.queries)
     share = novel / np.maximum(np.bincount(pairs.query, minlength=pairs.queries), 1)
     masks = {"all novel": share == 1, "some novel": (share > 0) & (share < 1), "none novel": share == 0}
@@ -124,8 +134,8 @@ def _by_novel_share(systems: Sequence[System], dataset: Dataset, pairs: Pairs) -
 
 
 def _pair_groups(
-    systems: Sequence[System], pairs: Pairs, masks: Mapping[str, Mask], setting: str = "generalized"
-) -> list[Group]:
+    systems: Sequence[System], pairs: RelevantPairs, masks: Mapping[str, Mask], setting: str
+) -> list[SliceGroup]:
     groups = []
     for name, mask in masks.items():
         if not mask.any():
@@ -134,16 +144,15 @@ def _pair_groups(
         possible = np.bincount(query, minlength=pairs.queries).astype(np.float64)
         found = np.zeros((pairs.queries, len(systems)))
         for column, system in enumerate(systems):
-            place = system.places[setting][mask]
-            inside = (place > 0) & (place <= DEPTH)
-            found[:, column] = np.bincount(query, weights=inside, minlength=pairs.queries)
-        asked = possible > 0
-        groups.append(_group(name, int(mask.sum()), systems, found[asked], possible[asked]))
+            in_first = in_top(system.ranks[setting][mask])
+            found[:, column] = np.bincount(query, weights=in_first, minlength=pairs.queries)
+        with_pair = possible > 0
+        groups.append(_group(name, int(mask.sum()), systems, found[with_pair], possible[with_pair]))
     return groups
 
 
-def _query_groups(systems: Sequence[System], masks: Mapping[str, Mask], setting: str) -> list[Group]:
-    values = np.stack([s.evaluation.per_query[setting][f"R@{DEPTH}"] / 100 for s in systems], axis=1)
+def _query_groups(systems: Sequence[System], masks: Mapping[str, Mask], setting: str) -> list[SliceGroup]:
+    values = np.stack([s.evaluation.per_query[setting][f"R@{TOP}"] / 100 for s in systems], axis=1)
     return [
         _group(name, int(mask.sum()), systems, values[mask], np.ones(int(mask.sum())))
         for name, mask in masks.items()
@@ -151,31 +160,34 @@ def _query_groups(systems: Sequence[System], masks: Mapping[str, Mask], setting:
     ]
 
 
-def _group(name: str, count: int, systems: Sequence[System], values: Doubles, possible: Doubles) -> Group:
+def _group(
+    name: str, count: int, systems: Sequence[System], values: Doubles, possible: Doubles
+) -> SliceGroup:
     keys = [system.key for system in systems]
     gain = values[:, keys.index(MODEL)] - values[:, keys.index(BARE)]
     columns = 100 * np.column_stack([values, gain])
     low, high = bootstrap(columns, possible=np.repeat(possible[:, None], columns.shape[1], axis=1))
     mean = columns.sum(axis=0) / possible.sum()
-    numbers = [Number(*map(float, line)) for line in zip(mean, low, high, strict=True)]
-    return Group(name, count, dict(zip(keys, numbers[:-1], strict=True)), numbers[-1])
+    numbers = [ConfidenceInterval(*map(float, column)) for column in zip(mean, low, high, strict=True)]
+    return SliceGroup(name, count, dict(zip(keys, numbers[:-1], strict=True)), numbers[-1])
 
 
 def _thirds(words: Rows) -> dict[str, Mask]:
     """Masks over texts by their number of words, about a third each, named by their bounds."""
     low, high = (int(bound) for bound in np.quantile(words, [1 / 3, 2 / 3], method="inverted_cdf"))
     least, most = int(words.min()), int(words.max())
-    spans = [(least, low), (low + 1, high), (high + 1, most)]
+    ranges = [(least, low), (low + 1, high), (high + 1, most)]
     return {
-        f"{_span(start, end)} word{'' if start == end == 1 else 's'}": (words >= start) & (words <= end)
-        for start, end in spans
+        f"{_format_range(start, end)} word{'' if start == end == 1 else 's'}": (words >= start)
+        & (words <= end)
+        for start, end in ranges
         if start <= end
     }
 
 
-def _span(start: int, end: int) -> str:
+def _format_range(start: int, end: int) -> str:
     return f"{start:,}" if start >= end else f"{start:,} to {end:,}"
 
 
-def _words(texts: Sequence[str]) -> Rows:
+def _count_words(texts: Sequence[str]) -> Rows:
     return np.asarray([len(text.split()) for text in texts], dtype=np.int64)

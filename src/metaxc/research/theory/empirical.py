@@ -1,14 +1,18 @@
-"""The empirical Rademacher complexity, estimated: how well do models of a norm ball follow random signs?
+"""Estimates of the empirical Rademacher complexity: how well can models within a norm bound fit random signs?
 
-For each draw of signs σ (one per query–item pair) the model of the class that follows them best is looked for. The
-class is the one of the lemma: a mixture of an item's embedding and its K selected classifiers, then one linear layer M,
+For each draw of signs σ (one per query–item pair) this searches for the model of the class that fits them best. The
+class is that of the lemma: a mixture of an item's embedding and its K selected classifiers, followed by one linear
+layer M,
 
     f(x, z) = ⟨x, M h(z)⟩,  h(z) = Σ α_k t_k,  ‖M‖_F ≤ m
 
-For given mixtures the best M is known: with P = Xᵀσ it is proportional to P·H, and its mean is m · ‖P·H‖_F / (N·L).
-So ascent is needed only for what shapes the mixtures: attention A of α_k ∝ exp(t₀ᵀ A t_k), the weights of each item
-by themselves, and the classifiers when they are trainable. Ascent finds the supremum at most: the estimate is from
-below.
+For given mixtures the best M is known in closed form: with P = Xᵀσ it is proportional to P·H, and the value reached is
+m · ‖P·H‖_F / (N·L). Gradient ascent is needed only for the parameters of the mixtures: attention A with
+α_k ∝ exp(t₀ᵀ A t_k), free weights per item, and the classifiers when they are trainable. Ascent may miss the supremum,
+so the estimate is a lower one.
+
+The ascent is projected: after each step the parameters return to their norm bounds, at a constant rate, and the best
+value on the way counts. It is not a training run, so it does not use `metaxc.training_loop`.
 """
 
 from __future__ import annotations
@@ -27,12 +31,12 @@ from metaxc.errors import ConfigError
 Mixing = Literal["mean", "attention", "free"]
 
 LEARNING_RATE = 0.1
-"""Of Adam in the ascent."""
+"""Adam's rate in the ascent."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over draws of signs, and its standard error."""
+    """A mean over draws of signs, with its standard error."""
 
     mean: float
     standard_error: float
@@ -40,49 +44,50 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """What items are mixed of.
+class MixtureInputs:
+    """The vectors that items are mixtures of.
 
     Args:
-        own: (items, dim) their embeddings.
-        bank: (observed, dim) the classifiers.
-        rows: (items, K) which of them each item selects.
+        embeddings: (items, dim) the items' own embeddings.
+        classifiers: (observed, dim) the classifiers.
+        rows: (items, K) the classifiers that each item selects.
     """
 
-    own: Floats
-    bank: Floats
+    embeddings: Floats
+    classifiers: Floats
     rows: Rows
 
 
-def signs_of(queries: int, items: int, random: np.random.Generator) -> Floats:
+def draw_signs(queries: int, items: int, random: np.random.Generator) -> Floats:
     """(queries, items) of −1 and 1, each with probability ½."""
     return random.choice(np.array([-1, 1], dtype=np.float32), size=(queries, items))
 
 
-def of_free_vectors(
+def estimate_free_vectors(
     queries: Floats, items: int, radius: float, *, draws: int = 20, seed: int = 0
 ) -> Estimate:
-    """A vector per item, of norm `radius` at most: plain extreme classifiers. The supremum is exact,
-    radius · Σ_l ‖Σ_i σ_il x_i‖ / (N·L).
+    """The complexity of one free vector per item: plain extreme classifiers.
+
+    The supremum is exact, radius · Σ_l ‖Σ_i σ_il x_i‖ / (N·L).
 
     Args:
         queries: (queries, dim).
         items: L.
-        radius: U.
-        draws: Of signs.
-        seed: Of the signs.
+        radius: U, the largest norm of a vector.
+        draws: Number of sign matrices.
+        seed: Seed of the signs.
     """
     random = np.random.default_rng(seed)
-    found = []
+    values = []
     for _ in range(draws):
-        along = queries.T @ signs_of(len(queries), items, random)
-        found.append(radius * float(np.linalg.norm(along, axis=0).sum()) / (len(queries) * items))
-    return _estimate(found)
+        signed_sums = queries.T @ draw_signs(len(queries), items, random)
+        values.append(radius * float(np.linalg.norm(signed_sums, axis=0).sum()) / (len(queries) * items))
+    return _summarise(values)
 
 
-def of_mixtures(
+def estimate_mixtures(
     queries: Floats,
-    tokens: Tokens,
+    inputs: MixtureInputs,
     m: float,
     mixing: Mixing = "attention",
     *,
@@ -93,58 +98,60 @@ def of_mixtures(
     starts: int = 3,
     seed: int = 0,
 ) -> Estimate:
-    """Mixtures and one linear layer.
+    """The complexity of mixtures followed by one linear layer.
 
     Args:
         queries: (queries, dim).
-        tokens: What items are mixed of.
-        m: The most that ‖M‖_F may be.
-        mixing: `mean` (fixed: all alike), `attention`, or `free` (each item by itself).
-        attention: The most that ‖A‖_F may be.
-        train_classifiers: The most that a classifier's norm may be, when they are trained too; None freezes them.
-        draws: Of signs.
-        steps: Of each ascent.
-        starts: Ascents per draw, the first from even weights, the others from random ones; the highest counts.
-        seed: Of the signs and the starts.
+        inputs: The vectors that items are mixtures of.
+        m: Upper bound on ‖M‖_F.
+        mixing: `mean` (equal, fixed weights), `attention`, or `free` (weights of its own for each item).
+        attention: Upper bound on ‖A‖_F.
+        train_classifiers: Upper bound on a classifier's norm when classifiers are trainable; None freezes them.
+        draws: Number of sign matrices.
+        steps: Steps of each ascent.
+        starts: Ascents per draw, the first from equal weights, the others from random ones; the best one counts.
+        seed: Seed of the signs and the random starts.
     """
     random = np.random.default_rng(seed)
-    found = []
+    values = []
     for _ in range(draws):
-        along = torch.from_numpy(queries.T @ signs_of(len(queries), len(tokens.own), random))
+        signed_sums = torch.from_numpy(queries.T @ draw_signs(len(queries), len(inputs.embeddings), random))
         reached = []
         for start in range(starts):
-            ball = _Ball(tokens, mixing, attention, train_classifiers)
+            mixtures = _BoundedMixtures(inputs, mixing, attention, train_classifiers)
             if start:
-                ball.scatter(torch.Generator().manual_seed(seed + start))
-            reached.append(_ascend(ball, along, steps))
-        found.append(m * max(reached) / (len(queries) * len(tokens.own)))
-    return _estimate(found)
+                mixtures.randomise(torch.Generator().manual_seed(seed + start))
+            reached.append(_ascend(mixtures, signed_sums, steps))
+        values.append(m * max(reached) / (len(queries) * len(inputs.embeddings)))
+    return _summarise(values)
 
 
-class _Ball(nn.Module):
-    """What shapes the mixtures, within its norms."""
+class _BoundedMixtures(nn.Module):
+    """The parameters of the mixtures, kept within their norm bounds."""
 
-    def __init__(self, tokens: Tokens, mixing: Mixing, attention: float, radius: float | None):
+    def __init__(self, inputs: MixtureInputs, mixing: Mixing, attention: float, radius: float | None):
         super().__init__()
-        dim, k = tokens.own.shape[1], tokens.rows.shape[1]
-        self.radii = (attention, radius)
-        self.own = torch.from_numpy(tokens.own)
-        self.rows = torch.from_numpy(tokens.rows)
-        self.bank = nn.Parameter(torch.from_numpy(np.array(tokens.bank)), requires_grad=radius is not None)
+        dim, k = inputs.embeddings.shape[1], inputs.rows.shape[1]
+        self.bounds = (attention, radius)
+        self.embeddings = torch.from_numpy(inputs.embeddings)
+        self.rows = torch.from_numpy(inputs.rows)
+        self.classifiers = nn.Parameter(
+            torch.from_numpy(np.array(inputs.classifiers)), requires_grad=radius is not None
+        )
         self.attention = nn.Parameter(torch.zeros(dim, dim), requires_grad=mixing == "attention")
-        self.logits = nn.Parameter(torch.zeros(len(tokens.own), k + 1), requires_grad=mixing == "free")
+        self.logits = nn.Parameter(torch.zeros(len(inputs.embeddings), k + 1), requires_grad=mixing == "free")
 
-    def forward(self, along: Tensor) -> Tensor:
-        """‖P·H‖_F, for P of shape (dim, items)."""
-        tokens = torch.cat([self.own.unsqueeze(1), self.bank[self.rows]], dim=1)
-        attended = torch.einsum("ld,de,lke->lk", self.own, self.attention, tokens)
+    def forward(self, signed_sums: Tensor) -> Tensor:
+        """‖P·H‖_F for P of shape (dim, items)."""
+        vectors = torch.cat([self.embeddings.unsqueeze(1), self.classifiers[self.rows]], dim=1)
+        attended = torch.einsum("ld,de,lke->lk", self.embeddings, self.attention, vectors)
         weights = torch.softmax(attended + self.logits, dim=1)
-        reached: Tensor = torch.linalg.norm(along @ torch.einsum("lk,lkd->ld", weights, tokens))
-        return reached
+        norm: Tensor = torch.linalg.norm(signed_sums @ torch.einsum("lk,lkd->ld", weights, vectors))
+        return norm
 
     @torch.no_grad()
-    def scatter(self, random: torch.Generator) -> None:
-        """Start somewhere else."""
+    def randomise(self, random: torch.Generator) -> None:
+        """Start from random mixing weights."""
         for parameter in (self.attention, self.logits):
             if parameter.requires_grad:
                 parameter.normal_(generator=random)
@@ -152,32 +159,33 @@ class _Ball(nn.Module):
 
     @torch.no_grad()
     def project(self) -> None:
-        """Back into the norms."""
-        attention, radius = self.radii
+        """Scale the parameters back into their norm bounds."""
+        attention, radius = self.bounds
         self.attention.mul_(min(1.0, attention / max(float(self.attention.norm()), 1e-12)))
         if radius is not None:
-            self.bank.mul_((radius / self.bank.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0))
+            norms = self.classifiers.norm(dim=1, keepdim=True)
+            self.classifiers.mul_((radius / norms.clamp(min=1e-12)).clamp(max=1.0))
 
 
-def _ascend(ball: _Ball, along: Tensor, steps: int) -> float:
-    """The largest value met on the way up."""
-    learnt = [parameter for parameter in ball.parameters() if parameter.requires_grad]
+def _ascend(mixtures: _BoundedMixtures, signed_sums: Tensor, steps: int) -> float:
+    """The largest value met during projected gradient ascent."""
+    trainable = [parameter for parameter in mixtures.parameters() if parameter.requires_grad]
     with torch.no_grad():
-        best = float(ball(along))
-    if not learnt:
+        best = float(mixtures(signed_sums))
+    if not trainable:
         return best
-    optimizer = torch.optim.Adam(learnt, lr=LEARNING_RATE, maximize=True)
+    optimizer = torch.optim.Adam(trainable, lr=LEARNING_RATE, maximize=True)
     for _ in range(steps):
         optimizer.zero_grad()
-        ball(along).backward()
+        mixtures(signed_sums).backward()
         optimizer.step()
-        ball.project()
+        mixtures.project()
         with torch.no_grad():
-            best = max(best, float(ball(along)))
+            best = max(best, float(mixtures(signed_sums)))
     return best
 
 
-def _estimate(found: list[float]) -> Estimate:
-    if len(found) < 2:
-        raise ConfigError("A standard error needs several draws", got=len(found), expected="2 or more")
-    return Estimate(float(np.mean(found)), float(np.std(found, ddof=1)) / sqrt(len(found)), len(found))
+def _summarise(values: list[float]) -> Estimate:
+    if len(values) < 2:
+        raise ConfigError("A standard error needs several draws", got=len(values), expected="2 or more")
+    return Estimate(float(np.mean(values)), float(np.std(values, ddof=1)) / sqrt(len(values)), len(values))

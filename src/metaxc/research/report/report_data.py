@@ -1,0 +1,255 @@
+"""All numbers of a report, as plain dataclasses, and the comparison rows that a benchmark left in JSON-lines files.
+
+Each line of such a file is an object: {"table": "main", "row": "BM25", "data": "icd10cm", "metrics": {"zero_shot":
+{"P@1": 12.3}}, "intervals": {"zero_shot": {"P@1": [11.0, 13.6]}}, "seconds": {"fit": 1.2}}. Lines need not come from
+`metaxc bench`, so fewer keys are required than `metaxc.research.bench.results` writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from metaxc.data import Dataset
+from metaxc.emmett import Emmett
+from metaxc.encoders import Encoder, Pretrained
+from metaxc.errors import DataError
+from metaxc.evaluation.protocol import SETTINGS, Search
+from metaxc.evaluation.searches import encoder_search, model_search
+from metaxc.research.latency import ModelLatency, measure_latency
+from metaxc.research.report.comparison import (
+    ADAPTED,
+    BARE,
+    MODEL,
+    SHOWN_METRICS,
+    Headline,
+    compare_systems,
+    evaluate_system,
+    summarise,
+)
+from metaxc.research.report.gains import ItemGains, compute_gains
+from metaxc.research.report.slices import Slices, compute_slices
+
+CURVE_POINTS = 200
+
+
+class BenchRow(BaseModel):
+    """One system on one data set, as a benchmark recorded it; other keys of the line are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    table: str = Field(description="the comparison that the row belongs to")
+    row: str = Field(description="the system's name")
+    data: str = Field(description="the data set's name")
+    metrics: dict[str, dict[str, float]] = Field(description="percent, by setting and metric")
+    intervals: dict[str, dict[str, tuple[float, float]]] = Field(
+        default_factory=dict, description="low and high of 95 % intervals, by setting and metric"
+    )
+    seconds: dict[str, float] = Field(default_factory=dict, description="seconds, by stage")
+
+
+@dataclass(frozen=True)
+class BenchTable:
+    """The rows of one comparison on one data set in one setting, in the order of the files."""
+
+    table: str
+    data: str
+    setting: str
+    metrics: Sequence[str]
+    rows: Sequence[BenchRow]
+
+    @property
+    def stages(self) -> list[str]:
+        """The stages that any of the rows has a time for."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.seconds))
+
+    def best(self, metric: str) -> float | None:
+        """The largest value of a metric."""
+        values = [row.metrics[self.setting].get(metric) for row in self.rows]
+        return max((value for value in values if value is not None), default=None)
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """The loss of a training stage by step, reduced to at most 200 points."""
+
+    stage: str
+    step: Sequence[float]
+    loss: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything on the page except its provenance (`Provenance`).
+
+    Args:
+        data: The data set's name.
+        systems: Name by key ("model", "adapted", "bare"), in the order of the rows.
+        summary: The result in a few sentences.
+        headlines: The table of each setting.
+        gains: Gains and losses of single novel items.
+        slices: R@10 by kind of item and of query.
+        curves: Learning curves, where the model has them.
+        latency: Milliseconds per stage.
+        training_seconds: Training time by stage, where the model has it.
+        bench: Comparison tables from result files.
+        uses_neighbours: Whether the neighbours' classifiers have a weight in the shown items' meta-classifiers.
+        warnings: What a reader must know before relying on the numbers.
+        conventions: What the numbers mean.
+    """
+
+    data: str
+    systems: Mapping[str, str]
+    summary: str
+    headlines: Mapping[str, Headline]
+    gains: ItemGains
+    slices: Sequence[Slices]
+    curves: Sequence[LearningCurve]
+    latency: ModelLatency
+    training_seconds: Mapping[str, float]
+    bench: Sequence[BenchTable]
+    uses_neighbours: bool
+    warnings: Sequence[str]
+    conventions: str
+
+
+def build_report(
+    model: Emmett,
+    bare: Encoder,
+    dataset: Dataset,
+    *,
+    bench: Sequence[BenchRow] = (),
+    print_status: Callable[[str], None] = lambda line: None,
+) -> Report:
+    """Evaluate a model and measure its latency.
+
+    Args:
+        model: The trained model.
+        bare: The encoder to compare with: the pretrained one, without any training on clicks.
+        dataset: A data set with novel items and a test log.
+        bench: Rows of other systems to show.
+        print_status: Called with a line before each long step.
+    """
+    searches: list[tuple[str, str, Callable[[], Search]]] = [
+        (MODEL, "metaxc, this model", lambda: model_search(model, dataset))
+    ]
+    if model.encoder.fingerprint != bare.fingerprint:
+        name = f"its {model.encoder.kind} encoder alone"
+        searches.append((ADAPTED, name, lambda: encoder_search(model.encoder, dataset)))
+    searches.append((BARE, _describe_encoder(bare), lambda: encoder_search(bare, dataset)))
+    systems = []
+    for key, name, build_search in searches:
+        print_status(f"evaluating {name}")
+        systems.append(evaluate_system(key, name, build_search(), dataset))
+    print_status("comparing the systems")
+    headlines = compare_systems(systems)
+    gains = compute_gains(model, systems[0], systems[-1], dataset)
+    slices = compute_slices(systems, dataset)
+    print_status("measuring latency")
+    queries = dataset.test.queries.texts if dataset.test else []
+    novel_texts = [dataset.items.texts[row] for row in dataset.novel_rows]
+    return Report(
+        dataset.name,
+        {system.key: system.name for system in systems},
+        summarise(headlines),
+        headlines,
+        gains,
+        slices,
+        learning_curves(model.about),
+        measure_latency(model, queries, novel_texts),
+        {str(stage): float(seconds) for stage, seconds in (model.about.get("seconds") or {}).items()},
+        build_bench_tables(bench),
+        any(n.weight for item in (*gains.gained, *gains.lost) for n in item.neighbours),
+        find_warnings(model, dataset),
+        systems[0].evaluation.conventions,
+    )
+
+
+def learning_curves(about: Mapping[str, Any]) -> list[LearningCurve]:
+    """The learning curves under `about["curves"]`: {stage: {"loss": […], "step": […]}}.
+
+    Steps count from 1 where none are given; losses that are not finite are left out.
+    """
+    curves = []
+    for stage, recorded in (about.get("curves") or {}).items():
+        loss = recorded.get("loss") or []
+        step = recorded.get("step") or range(1, len(loss) + 1)
+        points = [(float(s), float(v)) for s, v in zip(step, loss, strict=False) if math.isfinite(v)]
+        if points:
+            count = min(len(points), CURVE_POINTS)
+            chosen = np.unique(np.linspace(0, len(points) - 1, count).astype(int)).tolist()
+            steps, losses = zip(*(points[at] for at in chosen), strict=True)
+            curves.append(LearningCurve(stage, list(steps), list(losses)))
+    return curves
+
+
+def find_warnings(model: Emmett, dataset: Dataset) -> list[str]:
+    """Reasons why the numbers may not mean what they seem to."""
+    warnings = []
+    trained_on = (model.about.get("data") or {}).get("fingerprint")
+    if trained_on not in (None, dataset.fingerprint):
+        warnings.append("The model was trained on different data than it is evaluated on here.")
+    observed = {model.items.ids[row] for row in model.observed.tolist()}
+    known = sum(dataset.items.ids[row] in observed for row in dataset.novel_rows)
+    if known:
+        warnings.append(
+            f"{known:,} of the {len(dataset.novel_rows):,} novel items were observed in training: "
+            "for them the zero-shot numbers are not zero-shot."
+        )
+    return warnings
+
+
+def _describe_encoder(bare: Encoder) -> str:
+    if isinstance(bare, Pretrained):
+        return f"the bare encoder ({bare.source.rstrip('/').rsplit('/', 1)[-1]})"
+    return "the given vectors" if bare.kind == "vectors" else f"the {bare.kind} encoder"
+
+
+def read_bench_rows(paths: Sequence[Path]) -> list[BenchRow]:
+    """All rows of JSON-lines files; an invalid line is an error that names it."""
+    rows = []
+    for path in paths:
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(
+                "A result file cannot be read",
+                got=f"{path}: {error}",
+                expected="a JSON-lines file in UTF-8",
+                fix="check the path given with --bench",
+            ) from error
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(BenchRow.model_validate_json(line))
+            except ValidationError as error:
+                first = error.errors()[0]
+                where = ".".join(map(str, first["loc"]))
+                raise DataError(
+                    "A line of a result file is not a benchmark row",
+                    got=f"{path}, line {number}: {where + ': ' if where else ''}{first['msg']}",
+                    expected='{"table": …, "row": …, "data": …, "metrics": {"zero_shot": {"P@1": …}}}',
+                    fix="correct or remove the line",
+                ) from error
+    return rows
+
+
+def build_bench_tables(rows: Sequence[BenchRow]) -> list[BenchTable]:
+    """Tables by comparison, data set and setting; a later row of the same name replaces an earlier one."""
+    tables = []
+    for table, data in dict.fromkeys((row.table, row.data) for row in rows):
+        latest = {row.row: row for row in rows if (row.table, row.data) == (table, data)}
+        for setting in SETTINGS:
+            measured = [row for row in latest.values() if row.metrics.get(setting)]
+            names = {name for row in measured for name in row.metrics[setting]}
+            metrics = [name for name in SHOWN_METRICS if name in names]
+            if metrics:
+                tables.append(BenchTable(table, data, setting, metrics, measured))
+    return tables
