@@ -88,7 +88,7 @@ def shop() -> Dataset:
         for how in ("fresh", "cheap", "sweet", "dried", "boiled", "raw", "organic", "sliced"):
             queries[f"{food}-{how}"] = f"{how} {food}"
             clicks += [(f"{food}-{how}", name) for name in items if name.startswith(f"{animal}-")]
-    return Dataset.from_clicks(items, queries, clicks, name="shop")
+    return Dataset.of(items, queries, clicks, name="shop")
 
 
 WORDS = (

@@ -47,9 +47,7 @@ def small_model() -> Emmett:
     items = {f"{size}-{colour}": f"{size} {colour} chair" for size in sizes for colour in colours}
     queries = {f"{colour}-{n}": f"somewhere {colour} to sit, {n}" for n in range(8) for colour in colours}
     clicks = [(name, item) for name, text in queries.items() for item in items if item.split("-")[1] in text]
-    dataset, _ = split(
-        Dataset.from_clicks(items, queries, clicks, name="chairs"), novel=0.1, test=0.2, seed=0
-    )
+    dataset, _ = split(Dataset.of(items, queries, clicks, name="chairs"), novel=0.1, test=0.2, seed=0)
     config = IreneConfig(encoder="static", adapter={"epochs": 5, "batch": 64, "learning_rate": 0.01})
     return Irene(config).fit(dataset)
 

@@ -71,7 +71,7 @@ def dataset() -> Dataset:
         for item, text in items.items()
         if len(set(asked.split()) & set(text.split())) >= 2
     ]
-    made, _ = split(Dataset.from_clicks(items, queries, clicks, name="words"), novel=0.1, seed=0)
+    made, _ = split(Dataset.of(items, queries, clicks, name="words"), novel=0.1, seed=0)
     return made
 
 

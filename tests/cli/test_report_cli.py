@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from metaxc.cli.report_command import report
+from metaxc.cli.evaluation_commands import report
 from metaxc.data import split, write_folder
 from metaxc.encoders import EmbeddingCache
 from metaxc.errors import MetaxcError

@@ -10,7 +10,7 @@ CLICKS = [("x", "a"), ("y", "b"), ("y", "c"), ("x", "a")]
 
 
 def test_ids_are_translated_to_rows():
-    dataset = Dataset.from_clicks(ITEMS, QUERIES, CLICKS)
+    dataset = Dataset.of(ITEMS, QUERIES, CLICKS)
     assert dataset.train.clicks.toarray().tolist() == [[1, 0, 0], [0, 1, 1]]
     assert dataset.items.rows(["c", "a"]).tolist() == [2, 0]
     assert dataset.items.take(np.array([2, 0])).texts == ["cheese", "apple"]
@@ -18,7 +18,7 @@ def test_ids_are_translated_to_rows():
 
 
 def test_training_log_has_no_click_on_a_novel_item():
-    dataset = Dataset.from_clicks(ITEMS, QUERIES, CLICKS).with_novel(["a"])
+    dataset = Dataset.of(ITEMS, QUERIES, CLICKS).with_novel(["a"])
     log = dataset.observed_log()
     assert log.queries.ids == ["y"]
     assert log.clicks.toarray().tolist() == [[1, 1]]
@@ -27,7 +27,7 @@ def test_training_log_has_no_click_on_a_novel_item():
 
 
 def test_novel_by_ids_and_by_mask_are_the_same():
-    dataset = Dataset.from_clicks(ITEMS, QUERIES, CLICKS)
+    dataset = Dataset.of(ITEMS, QUERIES, CLICKS)
     by_mask = dataset.with_novel(np.array([False, True, False]))
     assert by_mask.fingerprint == dataset.with_novel(["b"]).fingerprint
     assert by_mask.fingerprint != dataset.with_novel(["c"]).fingerprint
@@ -35,7 +35,7 @@ def test_novel_by_ids_and_by_mask_are_the_same():
 
 
 def test_all_none_or_unknown_items_as_novel_are_an_error():
-    dataset = Dataset.from_clicks(ITEMS, QUERIES, CLICKS)
+    dataset = Dataset.of(ITEMS, QUERIES, CLICKS)
     with pytest.raises(DataError, match="All items are novel"):
         dataset.with_novel(["a", "b", "c"])
     with pytest.raises(DataError, match="None of the items is novel"):
@@ -52,8 +52,8 @@ def test_errors_name_bad_ids_and_shapes():
     with pytest.raises(DataError, match="2 ids, 1 texts"):
         Texts(["a", "b"], ["1"])
     with pytest.raises(DataError, match="'nobody'"):
-        Dataset.from_clicks(ITEMS, QUERIES, [("nobody", "a")])
-    dataset = Dataset.from_clicks(ITEMS, QUERIES, CLICKS)
+        Dataset.of(ITEMS, QUERIES, [("nobody", "a")])
+    dataset = Dataset.of(ITEMS, QUERIES, CLICKS)
     with pytest.raises(DataError, match="one column of clicks per item"):
         Dataset(Texts(["a"], ["apple"]), dataset.train)
 

@@ -280,7 +280,7 @@ def test_writing_next_to_another_data_set_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a\tb", "a\nb", "a\rb", "", "\ufeffa", "\ud800"])
 def test_ids_that_do_not_fit_on_a_line_are_an_error(tmp_path: Path, name: str) -> None:
-    data = Dataset.from_clicks({name: "x"}, {"q": "y"}, [("q", name)])
+    data = Dataset.of({name: "x"}, {"q": "y"}, [("q", name)])
     with pytest.raises(DataError, match=r"The id .*this item cannot be written"):
         write_folder(data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -288,9 +288,9 @@ def test_ids_that_do_not_fit_on_a_line_are_an_error(tmp_path: Path, name: str) -
 
 def test_data_that_could_not_be_read_back_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="The text is empty: item 'a' cannot be written"):
-        write_folder(Dataset.from_clicks({"a": " "}, {"q": "y"}, [("q", "a")]), tmp_path)
+        write_folder(Dataset.of({"a": " "}, {"q": "y"}, [("q", "a")]), tmp_path)
     with pytest.raises(DataError, match="A click log without clicks"):
-        write_folder(Dataset.from_clicks({"a": "x"}, {"q": "y"}, []), tmp_path)
+        write_folder(Dataset.of({"a": "x"}, {"q": "y"}, []), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -311,7 +311,7 @@ def test_round_trip_of_unusual_texts(
 ) -> None:
     names, asked = list(items), list(queries)
     clicks = [(asked[q % len(asked)], names[i % len(names)]) for q, i in pairs]
-    data = Dataset.from_clicks(items, queries, clicks)
+    data = Dataset.of(items, queries, clicks)
     with tempfile.TemporaryDirectory() as folder:
         write_folder(data, folder)
         back = read_folder(folder)

@@ -227,8 +227,8 @@ def test_errors_name_the_bad_beir_record(beir, line):
 
 
 def test_two_queries_with_the_same_id_are_an_error(tmp_path):
-    one = Dataset.from_clicks({"i": "x"}, {"q": "a"}, [("q", "i")])
-    other = Dataset.from_clicks({"i": "x"}, {"q": "b"}, [("q", "i")])
+    one = Dataset.of({"i": "x"}, {"q": "a"}, [("q", "i")])
+    other = Dataset.of({"i": "x"}, {"q": "b"}, [("q", "i")])
     with pytest.raises(DataError, match="Two queries have the same id"):
         write_beir(Dataset(one.items, one.train, other.train), tmp_path)
 

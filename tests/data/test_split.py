@@ -14,7 +14,7 @@ from metaxc.errors import DataError
 
 def world(items: int = 40, queries: int = 60) -> Dataset:
     """Query j clicks item j modulo the items; the last two items are never clicked."""
-    return Dataset.from_clicks(
+    return Dataset.of(
         {f"i{n}": f"item {n}" for n in range(items + 2)},
         {f"q{n}": f"query {n}" for n in range(queries)},
         [(f"q{n}", f"i{n % items}") for n in range(queries)],
@@ -88,7 +88,7 @@ def test_by_time_prefers_first_seen() -> None:
 
 
 def test_by_time_counts_an_items_first_click_and_a_querys_last() -> None:
-    data = Dataset.from_clicks(
+    data = Dataset.of(
         {"old": "x", "new": "y", "mid": "z"},
         {"p": "1", "q": "2", "none": "3", "r": "4"},
         [("p", "old"), ("q", "old"), ("q", "mid"), ("r", "new")],
@@ -123,7 +123,7 @@ def test_existing_test_log_is_kept() -> None:
 
 
 def test_leaks_are_reported() -> None:
-    data = Dataset.from_clicks(
+    data = Dataset.of(
         {"a": "Red  Apple", "b": "red apple", "c": "tea"},
         {"p": "Fruit", "q": "fruit ", "r": "x"},
         [("p", "a"), ("q", "b"), ("r", "c")],

@@ -95,7 +95,7 @@ def test_nothing_of_a_novel_item_is_learnt_from(world):
 
 def test_an_item_without_clicks_is_novel_to_the_model():
     items = {f"i{n}": f"item {n}" for n in range(4)}
-    dataset = Dataset.from_clicks(items, {"q": "one", "p": "two"}, [("q", "i0"), ("p", "i1"), ("p", "i3")])
+    dataset = Dataset.of(items, {"q": "one", "p": "two"}, [("q", "i0"), ("p", "i1"), ("p", "i3")])
     dataset = dataset.with_novel(np.array([False, False, False, True]))
     observed, _, clicks = training_clicks(dataset)
     assert observed.tolist() == [0, 1]

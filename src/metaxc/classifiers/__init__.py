@@ -1,7 +1,6 @@
 """Classifiers of the observed items: closed-form or trained, one per item, frozen afterwards."""
 
-from metaxc.classifiers.classifiers import Classifiers
-from metaxc.classifiers.closed_form import centroid, ridge
+from metaxc.classifiers.classifiers import Classifiers, centroid, ridge
 from metaxc.classifiers.few_shot import FewShotFitter, Revealed, RevealedQueries
 from metaxc.classifiers.one_vs_all import OneVsAllConfig, one_vs_all
 

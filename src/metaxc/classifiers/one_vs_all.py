@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from metaxc.arrays import Floats, Rows
-from metaxc.classifiers.classifiers import Classifiers, check_training, normalize_rows
-from metaxc.classifiers.closed_form import ridge
+from metaxc.classifiers.classifiers import Classifiers, check_training, normalize_rows, ridge
 from metaxc.index.topk import top_k
 from metaxc.training_loop import run_training, shuffled_batches
 

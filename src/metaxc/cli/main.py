@@ -11,9 +11,8 @@ from metaxc.cli import (
     catalog_command,
     data_command,
     encoder_command,
-    evaluate_command,
+    evaluation_commands,
     model_commands,
-    report_command,
     serve_command,
     theory_command,
     train_command,
@@ -34,14 +33,14 @@ app = typer.Typer(
 app.add_typer(data_command.app, name="data")
 app.add_typer(encoder_command.app, name="encoder")
 app.command("train", cls=ConfigCommand)(train_command.train)
-app.command("evaluate")(evaluate_command.evaluate)
+app.command("evaluate")(evaluation_commands.evaluate)
 app.command("represent")(model_commands.represent)
 app.command("search")(model_commands.search)
 app.command("explain")(model_commands.explain)
 app.add_typer(catalog_command.app, name="catalog")
 app.command("serve", cls=ConfigCommand)(serve_command.serve)
 app.add_typer(bench_command.app, name="bench")
-app.command("report")(report_command.report)
+app.command("report")(evaluation_commands.report)
 app.command("theory", cls=ConfigCommand)(theory_command.theory)
 app.command("theory-study")(theory_command.theory_study)
 

@@ -219,7 +219,7 @@ class Dataset:
         return digest.hexdigest()
 
     @classmethod
-    def from_clicks(
+    def of(
         cls,
         items: Mapping[str, str],
         queries: Mapping[str, str],

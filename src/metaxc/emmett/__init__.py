@@ -1,8 +1,8 @@
 """The framework as one model: represent, search, explain, save, load."""
 
-from metaxc.emmett.explanation import Explanation, Neighbour
 from metaxc.emmett.model import Emmett, Hit
 from metaxc.emmett.model_folder import read_about
+from metaxc.emmett.pipeline import Explanation, Neighbour
 from metaxc.emmett.query_expansion import ExpansionConfig, QueryExpansion
 from metaxc.emmett.scoring import Calibration
 

@@ -25,10 +25,9 @@ from metaxc.arrays import Floats, Mask, Rows
 from metaxc.artifacts import Arrays, json_digest
 from metaxc.classifiers import Classifiers, FewShotFitter, Revealed, RevealedQueries
 from metaxc.data import Texts
-from metaxc.emmett.explanation import Explanation
 from metaxc.emmett.model_folder import read_model, write_model
 from metaxc.emmett.neighbour_pool import NeighbourPool, TrainedPool
-from metaxc.emmett.pipeline import MetaClassifierPipeline
+from metaxc.emmett.pipeline import Explanation, MetaClassifierPipeline
 from metaxc.emmett.query_expansion import QueryExpansion
 from metaxc.emmett.scoring import NEIGHBOUR_PRIOR, Calibration, observed_vectors, scale_by_trust
 from metaxc.encoders import EmbeddingCache, Encoder, unit_rows

@@ -7,9 +7,8 @@ from pathlib import Path
 from metaxc.artifacts import load_arrays, load_json, save_arrays, save_json
 from metaxc.errors import ModelError
 from metaxc.generators.gated import Gated
-from metaxc.generators.generator import Generator, TorchGenerator, gather
+from metaxc.generators.generator import Combine, Generator, Sum, TorchGenerator, WeightedSum, gather
 from metaxc.generators.generator_training import Episode, GeneratorTraining, train_generator
-from metaxc.generators.sums import Combine, Sum, WeightedSum
 from metaxc.generators.transformer import PostNormTransformer, ResidualTransformer
 
 KINDS: dict[str, type[TorchGenerator]] = {

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from metaxc.artifacts import Arrays, load_arrays, save_arrays
 from metaxc.errors import ModelError
-from metaxc.selectors.clusters import ClusterSelector, cluster
-from metaxc.selectors.nearest import NearestSelector, Selector
+from metaxc.selectors.nearest import ClusterSelector, NearestSelector, Selector, cluster
 from metaxc.selectors.rerank import RerankSelector
 from metaxc.selectors.voting import Voters, max_votes
 

@@ -16,7 +16,7 @@ ITEMS = {
 
 
 def test_scores_are_those_of_bm25s():
-    data = Dataset.from_clicks(ITEMS, {"q": "apple"}, [("q", "a")])
+    data = Dataset.of(ITEMS, {"q": "apple"}, [("q", "a")])
     fitted = BM25().fit(data)
     queries = ["red engine", "green green apple", "apple pear oil", "car"]
     scores = fitted.scores(queries)
@@ -26,5 +26,5 @@ def test_scores_are_those_of_bm25s():
 
 
 def test_unknown_and_stop_words_score_nothing():
-    fitted = BM25().fit(Dataset.from_clicks(ITEMS, {"q": "apple"}, [("q", "a")]))
+    fitted = BM25().fit(Dataset.of(ITEMS, {"q": "apple"}, [("q", "a")]))
     np.testing.assert_array_equal(fitted.scores(["zebra", "the and of", ""]), np.zeros((3, len(ITEMS))))

@@ -24,9 +24,7 @@ class TestFirstClicks:
 
     def test_an_item_with_fewer_clicks_reveals_all_of_them(self):
         items, queries = {"a": "a", "b": "b", "c": "c"}, {"q": "q", "r": "r"}
-        dataset = Dataset.from_clicks(items, queries, [("q", "a"), ("r", "b"), ("q", "b")]).with_novel(
-            ["b", "c"]
-        )
+        dataset = Dataset.of(items, queries, [("q", "a"), ("r", "b"), ("q", "b")]).with_novel(["b", "c"])
         assert sorted(sample_hidden_clicks(dataset, 5, 0)[0].tolist()) == [0, 1]
         assert sample_hidden_clicks(dataset, 5, 0)[1].tolist() == []
 

@@ -20,8 +20,7 @@ from metaxc.classifiers import ridge
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
 from metaxc.emmett.scoring import observed_vectors
-from metaxc.evaluation.protocol import Search
-from metaxc.evaluation.searches import encoder_search, model_search
+from metaxc.evaluation.protocol import Search, encoder_search, model_search
 from metaxc.irene import SIZES, Irene
 from metaxc.research.bench.context import Context
 from metaxc.research.bench.rows import (

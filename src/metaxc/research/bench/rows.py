@@ -19,8 +19,7 @@ from metaxc.artifacts import json_digest
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder
-from metaxc.evaluation.protocol import Evaluation, Search, evaluate
-from metaxc.evaluation.searches import encoder_search, model_search
+from metaxc.evaluation.protocol import Evaluation, Search, encoder_search, evaluate, model_search
 from metaxc.research.baselines import BASELINES, scorer_search
 from metaxc.research.bench.context import Context
 

@@ -20,8 +20,7 @@ from metaxc.data import Dataset
 from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder, Pretrained
 from metaxc.errors import DataError
-from metaxc.evaluation.protocol import SETTINGS, Search
-from metaxc.evaluation.searches import encoder_search, model_search
+from metaxc.evaluation.protocol import SETTINGS, Search, encoder_search, model_search
 from metaxc.research.latency import ModelLatency, measure_latency
 from metaxc.research.report.comparison import (
     ADAPTED,
