@@ -129,7 +129,7 @@ class Dataset:
         name: Name of the data set in reports.
 
     Example:
-        >>> Dataset.from_clicks({"i1": "red apple"}, {"q1": "fruit"}, [("q1", "i1")])
+        >>> Dataset.of({"i1": "red apple"}, {"q1": "fruit"}, [("q1", "i1")])
         Dataset('data': 1 items, train ClickLog(1 queries, 1 clicks))
     """
 

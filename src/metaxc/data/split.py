@@ -96,7 +96,7 @@ def split(
         The split data set and a report.
 
     Example:
-        >>> data = Dataset.from_clicks({"a": "x", "b": "y"}, {"q": "x", "r": "y"}, [("q", "a"), ("r", "b")])
+        >>> data = Dataset.of({"a": "x", "b": "y"}, {"q": "x", "r": "y"}, [("q", "a"), ("r", "b")])
         >>> _, report = split(data, novel_ids=["b"], test=0.5)
         >>> report.items_novel, report.queries_test
         (1, 1)
