@@ -132,8 +132,8 @@ def _write_assets(dataset: Dataset, model: Path | None, out: Path) -> None:
     write_assets(
         out,
         dataset,
-        train_queries=trained.encode_queries(dataset.train.queries.texts),
-        test_queries=trained.encode_queries(dataset.test.queries.texts),
+        train_queries=trained.encode_queries(dataset.train.queries.texts)[:, :-1],
+        test_queries=trained.encode_queries(dataset.test.queries.texts)[:, :-1],
         items=items,
         classifiers=classifiers,
         observed_neighbours=np.where(observed >= 0, position[observed], -1),

@@ -1,10 +1,10 @@
 """The framework: encoder, classifiers, selector and generator as one model.
 
 A novel item's embedding selects K observed classifiers, from which the generator makes its meta-classifier. An observed
-item has a classifier of its own, trained on its clicks. `metaxc.emmett.scoring` has the formulas; their constants are
-chosen on pseudo-novel items (`metaxc.tuning`) so that both kinds of items rank fairly together. An item with its first
-clicks stands between the two: the queries that clicked it vote for its neighbours (`metaxc.selectors.voting`) and count
-as a small classifier of its own.
+item has a classifier of its own, trained on its clicks. `metaxc.emmett.scoring` has one formula for both and for all
+that is between them; its constants are chosen on pseudo-novel items (`metaxc.tuning`) so that items with many, few and
+no clicks rank fairly together. The queries that clicked a new item first vote for its neighbours
+(`metaxc.selectors.voting`) and count as a small classifier of its own.
 
 The parts are exchangeable. Another selector over other vectors makes another method of the same model:
 `metaxc.research.baselines` has NGAME and DEXA.
@@ -29,7 +29,13 @@ from metaxc.emmett.model_folder import read_model, write_model
 from metaxc.emmett.neighbour_pool import NeighbourPool, TrainedPool
 from metaxc.emmett.pipeline import Explanation, MetaClassifierPipeline
 from metaxc.emmett.query_expansion import QueryExpansion
-from metaxc.emmett.scoring import NEIGHBOUR_PRIOR, Calibration, observed_vectors, scale_by_trust
+from metaxc.emmett.scoring import (
+    NEIGHBOUR_PRIOR,
+    Calibration,
+    item_vectors,
+    query_vectors,
+    scale_by_trust,
+)
 from metaxc.encoders import EmbeddingCache, Encoder, unit_rows
 from metaxc.errors import DataError
 from metaxc.generators import TorchGenerator
@@ -60,7 +66,7 @@ class Emmett:
         neighbours: K, how many neighbours inform an item.
         neighbour_prior: Clicks at which a neighbour's classifier has half its weight.
         calibration: How observed and novel items rank together.
-        vectors: (items, dim) the items as they are ranked; computed when first needed if None.
+        vectors: (items, dim + 1) the items as they are ranked; computed when first needed if None.
         item_embeddings: (items, dim) embeddings to compute `vectors` from; None encodes the texts.
         about: How the model was trained, for people and reports.
         selector: Selects what informs an item; the nearest observed items if None.
@@ -155,14 +161,13 @@ class Emmett:
 
     @property
     def vectors(self) -> Floats:
-        """(items, dim) float32, what `search` ranks: observed items by their own classifiers, novel ones by
-        meta-classifiers."""
+        """(items, dim + 1) float32, what `search` ranks; the last coordinate is the novelty (`metaxc.emmett.scoring`)."""
         if self._vectors is None:
             embeddings = self._item_embeddings
             if embeddings is None:
                 embeddings = self.encoder.encode_items(self.items.texts)
-            vectors = np.empty((len(self.items), self.encoder.dim), dtype=np.float32)
-            vectors[self.observed] = observed_vectors(self.embeddings, self.classifiers, self.calibration)
+            vectors = np.empty((len(self.items), self.encoder.dim + 1), dtype=np.float32)
+            vectors[self.observed] = self.observed_vectors()
             novel = self._embed(np.asarray(embeddings[self.novel]), self.encoder.encode_items, "item")
             texts = [self.items.texts[row] for row in np.flatnonzero(self.novel).tolist()]
             vectors[self.novel] = self.pipeline.vectors(novel, texts=texts)
@@ -173,6 +178,16 @@ class Emmett:
     def vectors(self, vectors: Floats) -> None:
         self._vectors = vectors
 
+    def observed_vectors(self) -> Floats:
+        """(observed, dim + 1) float32: the observed items by their texts, their neighbours and their own classifiers."""
+        if not self.calibration.novelty_prior:  # then the first click ends the neighbours' part
+            return item_vectors(self.embeddings, self.embeddings, self.classifiers, self.calibration)
+        texts = [self.items.texts[row] for row in self.observed.tolist()]
+        itself = np.arange(len(self.observed)) if self.pipeline.pool.trained.items is not None else None
+        return self.pipeline.vectors(
+            self.embeddings, texts=texts, classifiers=self.classifiers, itself=itself
+        )
+
     def represent(
         self,
         items: Sequence[str] | Floats,
@@ -181,7 +196,8 @@ class Emmett:
         votes: bool = True,
         evidence: bool = True,
     ) -> Floats:
-        """(n, dim) float32: the meta-classifiers of novel items, at once, without training.
+        """(n, dim + 1) float32: the meta-classifiers of novel items, at once, without training; the last coordinate is
+        their novelty, to be multiplied with the last coordinate of `encode_queries`.
 
         Args:
             items: Texts, or (n, dim) item embeddings of this model's encoder.
@@ -198,17 +214,28 @@ class Emmett:
             evidence=evidence,
         )
 
-    def encode_queries(self, queries: Sequence[str] | Floats) -> Floats:
-        """(n, dim) float32: queries as `search` scores them, expanded."""
+    def encode_queries(self, queries: Sequence[str] | Floats, exposure: float | None = None) -> Floats:
+        """(n, dim + 1) float32: queries as `search` scores them, expanded; the last coordinate is the exposure.
+
+        Args:
+            queries: Texts, or (n, dim) query embeddings.
+            exposure: What is added to the score of an item without clicks; None for the value chosen in training.
+        """
         embedded = self.embed_queries(queries)
-        return embedded if self.expansion is None else self.expansion.expand(embedded)
+        expanded = embedded if self.expansion is None else self.expansion.expand(embedded)
+        return query_vectors(expanded, self.calibration.exposure if exposure is None else exposure)
 
     def embed_queries(self, queries: Sequence[str] | Floats) -> Floats:
         """(n, dim) float32: queries without expansion, as the classifiers were fitted on them."""
         return self.classifiers.transform_queries(self._embed(queries, self.encoder.encode_queries, "query"))
 
     def search(
-        self, queries: Sequence[str] | Floats, k: int = 10, among: Mask | None = None
+        self,
+        queries: Sequence[str] | Floats,
+        k: int = 10,
+        among: Mask | None = None,
+        *,
+        exposure: float | None = None,
     ) -> list[list[Hit]]:
         """The k best items for each query, best first; fewer where there are fewer.
 
@@ -216,8 +243,10 @@ class Emmett:
             queries: Texts, or (n, dim) query embeddings.
             k: How many.
             among: (items,) bool, the items that may be returned.
+            exposure: What is added to the score of an item without clicks; None for the value chosen in training.
+                `about["exposure_curve"]` has what each value costs and brings.
         """
-        rows, scores = self.search_rows(queries, k, among)
+        rows, scores = self.search_rows(queries, k, among, exposure=exposure)
         return [
             [
                 Hit(self.items.ids[row], self.items.texts[row], float(score), bool(self.novel[row]))
@@ -228,12 +257,18 @@ class Emmett:
         ]
 
     def search_rows(
-        self, queries: Sequence[str] | Floats, k: int = 10, among: Mask | None = None
+        self,
+        queries: Sequence[str] | Floats,
+        k: int = 10,
+        among: Mask | None = None,
+        *,
+        exposure: float | None = None,
     ) -> tuple[Rows, Floats]:
         """Like `search`, as rows of `items` (n, min(k, items)) and scores; −1 pads."""
         if k < 1:
             raise DataError("k must be positive", got=k, expected="1 or more")
-        return top_k(self.encode_queries(queries), self.vectors, min(k, len(self.items)), among)
+        vectors = self.encode_queries(queries, exposure)
+        return top_k(vectors, self.vectors, min(k, len(self.items)), among)
 
     def explain(self, item: str | Floats, revealed: Sequence[str] | Floats | None = None) -> Explanation:
         """Where the meta-classifier of an item comes from.

@@ -1,7 +1,8 @@
 """A model on disk: tensors, items, configuration and a manifest of checksums.
 
 The names on disk are those of the first format: `memory` is the query expansion, `bank` the neighbour vectors of a
-model with a selector of its own.
+model with a selector of its own. Models of the time before vectors had a last coordinate, the novelty, still open: in
+them the first click ended an item's novelty.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from metaxc.arrays import Floats
 from metaxc.artifacts import (
     Arrays,
     atomic_folder,
@@ -102,7 +106,8 @@ def read_model(
                 observed["embeddings"],
                 ExpansionConfig(**config["memory"]),
             )
-        calibration = dict(config["calibration"])  # the first format had the neighbours' prior in it
+        calibration = {"novelty_prior": 0.0, **config["calibration"]}
+        # The first format had the neighbours' prior in it.
         neighbour_prior = calibration.pop("neighbour_prior", config.get("neighbour_prior"))
         return {
             "encoder": encoder,
@@ -114,7 +119,7 @@ def read_model(
             "neighbours": int(config["neighbours"]),
             "neighbour_prior": float(neighbour_prior),
             "calibration": Calibration(**calibration),
-            "vectors": load_arrays(folder / "index.safetensors")["vectors"],
+            "vectors": _with_novelty(load_arrays(folder / "index.safetensors")["vectors"], observed),
             "about": config["about"],
             "selector": selector,
             "neighbour_vectors": arrays.get("bank"),
@@ -122,6 +127,15 @@ def read_model(
         }
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError("The model folder is incomplete", got=repr(error), fix="train again") from error
+
+
+def _with_novelty(vectors: Floats, observed: Arrays) -> Floats:
+    """Vectors with their last coordinate, which those of an older model folder do not have."""
+    if vectors.shape[1] > observed["embeddings"].shape[1]:
+        return vectors
+    novelty = np.ones((len(vectors), 1), np.float32)
+    novelty[observed["rows"]] = 0.0
+    return np.concatenate([vectors, novelty], axis=1)
 
 
 def _write_items(path: Path, items: Texts, novel: Iterable[bool]) -> None:

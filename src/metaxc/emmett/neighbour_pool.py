@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from metaxc.errors import DataError
 from metaxc.generators import gather
 from metaxc.index.topk import top_k
 from metaxc.selectors import ClusterSelector, Selector, Voters
+from metaxc.selectors.nearest import drop_one
 from metaxc.selectors.voting import OWN_TEXT
 
 
@@ -111,6 +112,7 @@ class NeighbourPool:
         k: int,
         texts: Sequence[str] | None = None,
         revealed: RevealedQueries | None = None,
+        itself: Rows | None = None,
     ) -> Selection:
         """Select k neighbours for each of n items; their revealed queries vote too.
 
@@ -119,16 +121,18 @@ class NeighbourPool:
             k: How many.
             texts: (n,) the items' texts, for selectors that read them.
             revealed: The items' first clicked queries.
+            itself: (n,) the row that each item is itself, −1 for none: no item informs itself.
         """
         selector, later = self.trained.selector, self.later
         if later is None:
-            rows, scores = selector.select(embeddings, k, texts=texts)
+            rows, scores = selector.select(embeddings, k, itself, texts)
         else:
-            rows, scores = self._search(embeddings, selector.embeddings, later, later.embeddings, k)
+            search = partial(self._search, embeddings, selector.embeddings, later, later.embeddings)
+            rows, scores = search(k) if itself is None else drop_one(*search(k + 1), itself)
         voters = np.full(rows.shape, OWN_TEXT, dtype=np.int64)
         if revealed is not None:
             rows, scores, voters = self._voters.elect(
-                embeddings, rows, scores, revealed.queries, revealed.owner
+                embeddings, rows, scores, revealed.queries, revealed.owner, itself
             )
         return Selection(rows, scores, voters)
 
@@ -140,6 +144,12 @@ class NeighbourPool:
         """(…, dim): the embeddings that the vectors at `rows` belong to, zeros where a row is −1."""
         embeddings = self.trained.selector.embeddings
         return _gather(rows, embeddings, None if self.later is None else self.later.embeddings)
+
+    def row_of(self, id: str) -> int:
+        """The row of the item with this id; −1 where it does not inform others."""
+        if self.later is not None and id in self.later.items.row_of:
+            return len(self.trained.vectors) + self.later.items.row_of[id]
+        return -1 if self.trained.items is None else self.trained.items.row_of.get(id, -1)
 
     def name(self, row: int) -> tuple[str, str]:
         """Id and text of a row."""

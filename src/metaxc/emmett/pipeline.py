@@ -1,4 +1,4 @@
-"""From embeddings to meta-classifiers: select neighbours, generate, scale; and what each part contributed.
+"""From embeddings to the vectors of items: select neighbours, generate, weigh the parts; and what each part contributed.
 
 The same function serves `Emmett.represent`, explanations, previews, the life cycle of a live item and the measurement
 of latency.
@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from metaxc.arrays import Floats
+from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers, FewShotFitter, RevealedQueries
 from metaxc.emmett.neighbour_pool import NeighbourPool, Selection
-from metaxc.emmett.scoring import Calibration, novel_vectors, own_part, scale_by_trust
+from metaxc.emmett.scoring import Calibration, item_vectors, scale_by_trust, weigh_parts
 from metaxc.generators import TorchGenerator
 
 BLOCK = 1_024
@@ -33,8 +33,8 @@ class MetaClassifiers:
         excluded: Neighbours of the first item that were selected and then left out.
         neighbours: (n, K, dim) the vectors of the selected neighbours.
         generated: (n, dim) what the generator made of them.
-        first_clicks: (n, dim) what the revealed queries add; None where there are none.
-        vectors: (n, dim) the finished meta-classifiers, as `search` ranks them.
+        classifiers: The items' own classifiers; None where no item has a click.
+        vectors: (n, dim + 1) the finished vectors, as `search` ranks them.
     """
 
     embeddings: Floats
@@ -42,7 +42,7 @@ class MetaClassifiers:
     excluded: list[Neighbour]
     neighbours: Floats
     generated: Floats
-    first_clicks: Floats | None
+    classifiers: Classifiers | None
     vectors: Floats
 
 
@@ -72,17 +72,21 @@ class MetaClassifierPipeline:
         *,
         texts: Sequence[str] | None = None,
         revealed: RevealedQueries | None = None,
+        classifiers: Classifiers | None = None,
+        itself: Rows | None = None,
         votes: bool = True,
         evidence: bool = True,
         exclude: Collection[str] = (),
         seconds: dict[str, float] | None = None,
     ) -> MetaClassifiers:
-        """Make the meta-classifiers of n items.
+        """Make the vectors of n items.
 
         Args:
             embeddings: (n, dim) the items' embeddings.
             texts: (n,) their texts, for selectors that read them.
             revealed: Their first clicked queries.
+            classifiers: Their own classifiers, where these are known; otherwise fitted to the revealed queries.
+            itself: (n,) the row of the pool that each item is itself, −1 for none: no item informs itself.
             votes: Whether revealed queries vote for the neighbours.
             evidence: Whether revealed queries count as a small classifier of the item's own.
             exclude: Ids of neighbours to leave out after selection.
@@ -90,16 +94,15 @@ class MetaClassifierPipeline:
         """
         seconds = {} if seconds is None else seconds
         with timed(seconds, "select"):
-            selection = self.pool.select(embeddings, self.neighbours, texts, revealed if votes else None)
+            selection = self.pool.select(embeddings, self.neighbours, texts, revealed if votes else None, itself)
             selection, excluded = self._exclude(selection, exclude)
         with timed(seconds, "generate"):
             neighbours = self.pool.vectors_at(selection.rows)
             generated = self.generator.generate(embeddings, neighbours, selection.scores)
-            first_clicks = None
-            if revealed is not None and evidence:
-                first_clicks = own_part(self.few_shot.fit(revealed), self.calibration)
-            vectors = novel_vectors(generated, first_clicks, self.calibration)
-        return MetaClassifiers(embeddings, selection, excluded, neighbours, generated, first_clicks, vectors)
+            if classifiers is None and revealed is not None and evidence:
+                classifiers = self.few_shot.fit(revealed)
+            vectors = item_vectors(embeddings, generated, classifiers, self.calibration)
+        return MetaClassifiers(embeddings, selection, excluded, neighbours, generated, classifiers, vectors)
 
     def vectors(
         self,
@@ -107,10 +110,12 @@ class MetaClassifierPipeline:
         *,
         texts: Sequence[str] | None = None,
         revealed: RevealedQueries | None = None,
+        classifiers: Classifiers | None = None,
+        itself: Rows | None = None,
         votes: bool = True,
         evidence: bool = True,
     ) -> Floats:
-        """(n, dim) float32: the meta-classifiers alone, of any number of items; the arguments are those of `run`."""
+        """(n, dim + 1) float32: the vectors alone, of any number of items; the arguments are those of `run`."""
         blocks = []
         for start in range(0, len(embeddings), BLOCK):
             stop = min(start + BLOCK, len(embeddings))
@@ -118,32 +123,38 @@ class MetaClassifierPipeline:
                 np.asarray(embeddings[start:stop]),
                 texts=None if texts is None else texts[start:stop],
                 revealed=None if revealed is None else revealed.of_items(start, stop),
+                classifiers=None if classifiers is None else classifiers.take(np.arange(start, stop)),
+                itself=None if itself is None else itself[start:stop],
                 votes=votes,
                 evidence=evidence,
             )
             blocks.append(made.vectors)
-        return np.concatenate(blocks) if blocks else np.empty((0, embeddings.shape[1]), np.float32)
+        return np.concatenate(blocks) if blocks else np.empty((0, embeddings.shape[1] + 1), np.float32)
 
     def explain(self, made: MetaClassifiers, text: str, query_names: Sequence[str] = ()) -> Explanation:
-        """Where the first of these meta-classifiers comes from.
+        """Where the first of these vectors comes from.
 
         Args:
             made: As `run` returned it.
             text: The item's text.
             query_names: What to call the revealed queries.
         """
-        weights = self.calibration.novel_scale * self.generator.weights(
+        own = made.classifiers
+        clicks = np.zeros(1, np.int64) if own is None else own.clicks[:1]
+        parts = weigh_parts(clicks, self.calibration)
+        weights = parts.generated[0] * self.generator.weights(
             made.embeddings[:1], made.neighbours[:1], made.selection.scores[:1]
         )
+        weights[0, 0] += parts.text[0]
         return decompose(
             text,
-            made.vectors[0],
+            made.vectors[0, :-1],
             weights[0, :, None] * np.concatenate([made.embeddings[:1], made.neighbours[0]]),
             weights[0, 1:],
             [self.pool.name(int(row)) if row >= 0 else None for row in made.selection.rows[0]],
             made.selection.scores[0],
             [query_names[voter] if voter >= 0 else None for voter in made.selection.voters[0]],
-            None if made.first_clicks is None else made.first_clicks[0],
+            None if own is None else parts.own[0] * own.weights[0],
         )
 
     def with_observed_items(
@@ -199,7 +210,8 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Where a meta-classifier comes from; the shares add up to 100 percent."""
+    """Where the vector of an item comes from; the shares add up to 100 percent. `revealed_share` is that of the item's
+    own clicks, `learnt_share` what a trained generator adds to the sum of its inputs."""
 
     text: str
     neighbours: list[Neighbour]
@@ -217,24 +229,24 @@ def decompose(
     names: Sequence[tuple[str, str] | None],
     similarities: Floats,
     voters: Sequence[str | None],
-    first_clicks: Floats | None,
+    own: Floats | None,
 ) -> Explanation:
-    """Split one meta-classifier into the shares of its parts.
+    """Split the vector of an item into the shares of its parts.
 
     Args:
         text: The item's text.
-        vector: (dim,) the meta-classifier.
+        vector: (dim,) the vector, without its last coordinate.
         parts: (K + 1, dim) the weighted embedding of its text, then the weighted vector of each neighbour.
         weights: (K,) the weights of the neighbours.
         names: (K,) id and text of each neighbour; None where there is no neighbour.
         similarities: (K,) similarity of each neighbour.
         voters: (K,) the revealed query that brought each neighbour; None for the item's own text.
-        first_clicks: (dim,) what the revealed queries add; None where there are none.
+        own: (dim,) what the item's own clicks add; None where there are none.
     """
-    if first_clicks is not None:
-        parts = np.concatenate([parts, first_clicks[None]])
+    if own is not None:
+        parts = np.concatenate([parts, own[None]])
     shares = (100 * (parts @ vector) / max(float(vector @ vector), 1e-12)).tolist()
-    revealed_share = shares.pop() if first_clicks is not None else 0.0
+    revealed_share = shares.pop() if own is not None else 0.0
     found = zip(names, similarities.tolist(), weights.tolist(), shares[1:], voters, strict=True)
     neighbours = [
         Neighbour(*name, similarity, weight, share, voter)

@@ -1,20 +1,28 @@
-"""The vector of an item: how its text, its neighbours and its own clicks are weighted. Everything else calls this.
+"""The vector of an item: one formula for any number of clicks. Everything that ranks items calls this.
 
-    trust in n clicks:  t(n) = n / (n + prior)
-    novel item:         u = novel_scale · G(z, t(n₁)·w₁, …, t(n_K)·w_K)
-    with first clicks:  u = novel_scale · G(…) + own · t(n) · w,  w fitted to these clicks alone
-    observed item:      u = z + own · t(n) · w
+    trust in its own clicks:   t(n) = n / (n + prior_clicks)
+    novelty:                   r(n) = novelty_prior / (n + novelty_prior)
+    length:                    s(n) = 1 + (novel_scale − 1) · r(n)
 
-z is the embedding of the item's text, w its own classifier, and G the generator over the classifiers of its neighbours,
-which are trusted by their clicks too, with a prior of their own.
+    vector:   u(n) = s · [ z + r · (G − z) ] + own · t · w,   and r(n) as one more coordinate
+    score:    q · u + exposure · r
+
+n is the number of the item's clicks, z the embedding of its text, w its own classifier, and G what the generator makes
+of the classifiers of its neighbours, which are trusted by their clicks too, with a prior of their own. Without clicks
+the vector is the meta-classifier of a novel item, with many clicks the classifier of an observed one; nothing jumps at
+a first click. "Novel", "clicked" and "observed" are labels for people.
+
+The last coordinate of a query is the exposure: what is added to the score of an item without clicks. So any index that
+ranks by inner product serves it, and it may differ from request to request.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor
 
 from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers
@@ -24,17 +32,23 @@ NEIGHBOUR_PRIOR = 10.0
 
 
 class Calibration(BaseModel):
-    """How observed and novel items rank together. Chosen on pseudo-novel items by `metaxc.tuning`."""
+    """How items with many, few and no clicks rank together. Chosen on pseudo-novel items by `metaxc.tuning`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    own: float = Field(1.5, ge=0, description="weight of an observed item's own classifier")
+    own: float = Field(1.5, ge=0, description="weight of an item's own classifier")
     prior_clicks: float = Field(30.0, ge=0, description="clicks at which it has half that weight")
+    novelty_prior: float = Field(
+        3.0, ge=0, description="clicks at which an item is half as novel as one without; 0: the first click ends it"
+    )
     novel_scale: float = Field(1.0, gt=0, description="multiplies the meta-classifiers of novel items")
+    exposure: float = Field(
+        0.0, description="added to the score of a novel item; a search may use another value"
+    )
 
 
-def click_trust(clicks: Rows, prior: float) -> Floats:
-    """(items,) float32: n / (n + prior) for items with n clicks.
+def click_trust(clicks: Rows | Floats, prior: float) -> Floats:
+    """float32 of the shape of `clicks`: n / (n + prior) for items with n clicks.
 
     A few clicks are mostly noise, many are reliable. A prior of 0 trusts all alike.
     """
@@ -48,50 +62,75 @@ def scale_by_trust(classifiers: Classifiers, prior: float) -> Floats:
     return classifiers.weights * click_trust(classifiers.clicks, prior)[:, None]
 
 
-def observed_vectors(embeddings: Floats, classifiers: Classifiers, calibration: Calibration) -> Floats:
-    """(items, dim) float32: observed items, by their texts and their own classifiers."""
-    return embeddings + own_part(classifiers, calibration)
-
-
-def novel_vectors(generated: Floats, first_clicks: Floats | None, calibration: Calibration) -> Floats:
-    """(items, dim) float32: novel items, by what the generator made and, where there are any, their first clicks.
+@dataclass(frozen=True)
+class PartWeights:
+    """What the parts of an item's vector are multiplied with; each of the shape of the click counts.
 
     Args:
-        generated: (items, dim) the generator's output.
-        first_clicks: (items, dim) the `own_part` of classifiers fitted to the items' first clicks; None for no clicks.
+        text: Weight of the text's embedding z.
+        generated: Weight of what the generator made, G.
+        own: Weight of the item's own classifier w.
+        novelty: The last coordinate: 1 without clicks, near 0 with many.
+    """
+
+    text: Floats
+    generated: Floats
+    own: Floats
+    novelty: Floats
+
+
+def weigh_parts(clicks: Rows | Floats, calibration: Calibration) -> PartWeights:
+    """The weights of the formula above for items with these numbers of clicks, of any shape."""
+    novelty = 1 - click_trust(clicks, calibration.novelty_prior)
+    scale = 1 + (calibration.novel_scale - 1) * novelty
+    own = calibration.own * click_trust(clicks, calibration.prior_clicks)
+    return PartWeights(scale * (1 - novelty), scale * novelty, own, novelty)
+
+
+def item_vectors(
+    embeddings: Floats, generated: Floats, classifiers: Classifiers | None, calibration: Calibration
+) -> Floats:
+    """(items, dim + 1) float32: items with any number of clicks; the last coordinate is their novelty.
+
+    Args:
+        embeddings: (items, dim) embeddings of their texts.
+        generated: (items, dim) what the generator made of their neighbours; read only where novelty is not 0.
+        classifiers: Their own classifiers, with the clicks that these were fitted on; None where no item has a click.
         calibration: The constants.
     """
-    scaled = calibration.novel_scale * generated
-    return scaled if first_clicks is None else scaled + first_clicks
+    clicks = np.zeros(len(embeddings), np.int64) if classifiers is None else classifiers.clicks
+    weights = weigh_parts(clicks, calibration)
+    vectors = weights.text[:, None] * embeddings + weights.generated[:, None] * generated
+    if classifiers is not None:
+        vectors += weights.own[:, None] * classifiers.weights
+    return np.concatenate([vectors, weights.novelty[:, None]], axis=1)
 
 
-def own_part(classifiers: Classifiers, calibration: Calibration) -> Floats:
-    """(items, dim) float32: what items' own classifiers add to their vectors."""
-    return calibration.own * scale_by_trust(classifiers, calibration.prior_clicks)
+def query_vectors(queries: Floats, exposure: float) -> Floats:
+    """(queries, dim + 1) float32: queries with the exposure as their last coordinate."""
+    last = np.full((len(queries), 1), exposure, dtype=np.float32)
+    return np.concatenate([queries, last], axis=1)
 
 
-def mixed_scores(
-    text_scores: Tensor,
-    classifier_scores: Tensor,
-    clicks: Rows,
-    novel_scores: Tensor,
-    calibration: Calibration,
-    out: Tensor,
-) -> Tensor:
+def item_scores(
+    text_scores: NDArray[np.float32],
+    generated_scores: NDArray[np.float32],
+    own_scores: NDArray[np.float32],
+    weights: PartWeights,
+    exposure: float,
+) -> NDArray[np.float32]:
     """The scores that queries give to the vectors above, from the scores that they give to their parts.
 
     Scores are linear in the vectors, so many calibrations are compared with one multiplication of queries and items.
 
     Args:
-        text_scores: (queries, observed) with the observed items' embeddings.
-        classifier_scores: (queries, observed) with their own classifiers.
-        clicks: (observed,) how many each classifier was fitted on.
-        novel_scores: (queries, novel) with what the generator made.
-        calibration: The constants.
-        out: (queries, observed + novel) is overwritten and returned, observed items first.
+        text_scores: (queries, items) with the items' embeddings.
+        generated_scores: (queries, items) with what the generator made.
+        own_scores: (queries, items) with their own classifiers.
+        weights: Of `weigh_parts`, of a shape that broadcasts to (queries, items).
+        exposure: The last coordinate of the queries.
     """
-    weight = calibration.own * torch.from_numpy(click_trust(clicks, calibration.prior_clicks))
-    observed = text_scores.shape[1]
-    torch.addcmul(text_scores, classifier_scores, weight.expand_as(text_scores), out=out[:, :observed])
-    torch.mul(novel_scores, calibration.novel_scale, out=out[:, observed:])
-    return out
+    scores = weights.text * text_scores + weights.generated * generated_scores
+    scores += weights.own * own_scores
+    scores += exposure * weights.novelty
+    return scores

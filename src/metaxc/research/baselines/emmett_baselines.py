@@ -230,8 +230,7 @@ def train_cluster_vectors(
 
 def emmett_scorer(model: Emmett, dataset: Dataset) -> VectorScorer:
     """A model as a fitted baseline."""
-    encode = encode_test_queries_once(model.encoder.encode_queries, dataset)
-    return VectorScorer(lambda queries: model.classifiers.transform_queries(encode(queries)), model.vectors)
+    return VectorScorer(encode_test_queries_once(model.encode_queries, dataset), model.vectors)
 
 
 class Retrained:
@@ -250,8 +249,7 @@ class Retrained:
     def fit(self, dataset: Dataset) -> VectorScorer:
         """Train on the data set with the revealed clicks."""
         visible = dataset if self.revealed is None else reveal_clicks(dataset, self.revealed)
-        model = self.recipe.fit(visible)
-        return VectorScorer(encode_test_queries_once(model.encoder.encode_queries, dataset), model.vectors)
+        return emmett_scorer(self.recipe.fit(visible), dataset)
 
 
 def reveal_clicks(dataset: Dataset, revealed: csr_array) -> Dataset:

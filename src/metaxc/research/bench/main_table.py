@@ -19,7 +19,6 @@ from metaxc.arrays import Floats, Mask
 from metaxc.classifiers import ridge
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
-from metaxc.emmett.scoring import observed_vectors
 from metaxc.evaluation.protocol import Search, encoder_search, model_search
 from metaxc.irene import SIZES, Irene
 from metaxc.research.bench.context import Context
@@ -50,7 +49,7 @@ RATIO_SYSTEMS = (BARE, "adapted encoder alone", DEFAULT)
 
 
 def oracle_vectors(model: Emmett, dataset: Dataset) -> Floats:
-    """(items, dim) float32: the model's vectors, but each novel item with training clicks as an observed one, with a
+    """(items, dim + 1) float32: the model's vectors, but each novel item with training clicks as an observed one, with a
     ridge classifier from all training clicks, the hidden ones included."""
     clicks = dataset.train.clicks
     queries = model.embed_queries(model.encoder.encode_queries(dataset.train.queries.texts))
@@ -59,7 +58,8 @@ def oracle_vectors(model: Emmett, dataset: Dataset) -> Floats:
     hidden = np.flatnonzero(dataset.novel_mask & (classifiers.clicks > 0))
     embeddings = model.encoder.encode_items(dataset.items.texts)[hidden]
     vectors = model.vectors.copy()
-    vectors[hidden] = observed_vectors(embeddings, classifiers.take(hidden), model.calibration)
+    texts = [dataset.items.texts[row] for row in hidden.tolist()]
+    vectors[hidden] = model.pipeline.vectors(embeddings, texts=texts, classifiers=classifiers.take(hidden))
     return vectors
 
 

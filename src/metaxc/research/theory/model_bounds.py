@@ -145,7 +145,7 @@ def compute_bounds(
     assumptions = assumptions or BoundAssumptions()
     log = dataset.observed_log()
     rows = np.sort(np.random.default_rng(seed).permutation(len(log))[:SAMPLE_SIZE])
-    queries = model.encode_queries([log.queries.texts[row] for row in rows])
+    queries = model.encode_queries([log.queries.texts[row] for row in rows])[:, :-1]  # without the exposure
     inputs = sample_generator_inputs(model, seed=seed)
     quantities = measure_quantities(model, queries, inputs, count=len(log), clicks=log.clicks.nnz)
     kappa = quantities.clicks if assumptions.kappa is None else assumptions.kappa

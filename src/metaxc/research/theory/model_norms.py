@@ -16,7 +16,7 @@ from torch import nn
 
 from metaxc.arrays import Floats, Rows
 from metaxc.emmett import Emmett
-from metaxc.emmett.scoring import novel_vectors
+from metaxc.emmett.scoring import item_vectors
 from metaxc.errors import ConfigError
 from metaxc.generators import (
     Combine,
@@ -146,7 +146,9 @@ def measure_quantities(
         query_norm=largest_norm(queries),
         classifier_norm=classifier_norm,
         item_norm=item_norm,
-        meta_norm=largest_norm(novel_vectors(generated, None, model.calibration)),
+        meta_norm=largest_norm(
+            item_vectors(inputs.embeddings, generated, None, model.calibration)[:, :-1]
+        ),
         parts=decompose_generator(model.generator, inputs, vectors, model.calibration.novel_scale),
     )
 
