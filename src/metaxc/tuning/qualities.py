@@ -1,0 +1,132 @@
+"""How good a ranking of validation queries is: overall, and for novel and observed items apart.
+
+Nine of ten clicks are on observed items, so a mean over all queries does not show what happens to the novel ones. The
+objective therefore has two parts: the best overall accuracy, and, of all settings that are nearly as good, the one under
+which novel items are found best among all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from metaxc.arrays import Mask, Rows
+from metaxc.index.topk import best_rows
+from metaxc.metrics import hits, precision, recall, relevant_counts
+
+SLACK = 0.3
+"""Points of quality; half the standard error of three folds of 1,000 validation queries."""
+
+DEPTH = 10
+"""Results per query that count."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """P@1 and R@10 in percent; settings are compared by their mean."""
+
+    precision: float
+    recall: float
+
+    @property
+    def mean(self) -> float:
+        """The mean of both."""
+        return (self.precision + self.recall) / 2
+
+    def is_close_to(self, other: Quality) -> bool:
+        """Whether neither figure is more than `SLACK` below the other's."""
+        return self.precision >= other.precision - SLACK and self.recall >= other.recall - SLACK
+
+    def to_dict(self) -> dict[str, float]:
+        """The figures by the metrics' names."""
+        return {"P@1": self.precision, "R@10": self.recall}
+
+
+@dataclass(frozen=True)
+class MixedQuality(Quality):
+    """The quality of a ranking of all items, with novel and observed items apart; all in percent.
+
+    Args:
+        novel: R@10 of novel items: over queries that clicked one, the share of these among the first ten of all items.
+        observed: R@10 of observed items, alike.
+        novel_share: The share of novel items among the first ten.
+    """
+
+    novel: float
+    observed: float
+    novel_share: float
+
+    @property
+    def harmonic_mean(self) -> float:
+        """H, the harmonic mean of `novel` and `observed`."""
+        total = self.novel + self.observed
+        return 2 * self.novel * self.observed / total if total else 0.0
+
+    def to_dict(self) -> dict[str, float]:
+        """The figures by the metrics' names."""
+        return {
+            **super().to_dict(),
+            "novel R@10": self.novel,
+            "observed R@10": self.observed,
+            "H": self.harmonic_mean,
+            "novel share": self.novel_share,
+        }
+
+
+def mean_quality(found: Sequence[Quality]) -> Quality:
+    """The mean over several folds."""
+    return Quality(
+        float(np.mean([one.precision for one in found])), float(np.mean([one.recall for one in found]))
+    )
+
+
+def mean_mixed_quality(found: Sequence[MixedQuality]) -> MixedQuality:
+    """The mean over several folds."""
+    names = ("precision", "recall", "novel", "observed", "novel_share")
+    return MixedQuality(*(float(np.mean([getattr(one, name) for one in found])) for name in names))
+
+
+def ranking_quality(scores: Tensor, relevant: csr_array) -> Quality:
+    """How well (queries, items) scores rank; every query has a relevant item."""
+    _, columns = best_rows(scores, DEPTH)
+    hit = hits(columns.numpy(), relevant)
+    counts = relevant_counts(relevant)
+    return Quality(100 * float(precision(hit, 1).mean()), 100 * float(recall(hit, counts, DEPTH).mean()))
+
+
+class Relevance:
+    """What validation queries clicked, as far as it does not depend on the setting that is compared.
+
+    Args:
+        relevant: (queries, items); every query has a relevant item.
+        novel: (items,) bool, the items that play novel.
+    """
+
+    def __init__(self, relevant: csr_array, novel: Mask):
+        self.relevant, self.novel = relevant, novel
+        self.counts = relevant_counts(relevant)
+        query = np.repeat(np.arange(len(self.counts)), self.counts)
+        self.novel_counts = np.bincount(query, weights=novel[relevant.indices], minlength=len(self.counts))
+
+    def quality(self, ranked: Rows) -> MixedQuality:
+        """The quality of a ranking, (queries, 10) rows of items, best first."""
+        hit = hits(ranked, self.relevant)
+        is_novel = self.novel[np.maximum(ranked, 0)] & (ranked >= 0)
+        return MixedQuality(
+            100 * float(precision(hit, 1).mean()),
+            100 * float(recall(hit, self.counts, DEPTH).mean()),
+            _recall_of_some(hit & is_novel, self.novel_counts),
+            _recall_of_some(hit & ~is_novel, self.counts - self.novel_counts),
+            100 * float(is_novel.sum() / max((ranked >= 0).sum(), 1)),
+        )
+
+
+def _recall_of_some(hit: Mask, counts: Rows) -> float:
+    """R@10 in percent over the queries that have such a relevant item; 0 where there is none."""
+    asked = counts > 0
+    return 100 * float(recall(hit[asked], counts[asked], DEPTH).mean()) if asked.any() else 0.0
+
