@@ -24,9 +24,10 @@ from scipy.sparse import csr_array
 from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.errors import ConfigError, DataError
 
-PRECISION_AT = (1, 3, 5)
-RECALL_AT = (1, 3, 5, 10, 30, 100)
+PRECISION_AT = (1, 3, 5, 30, 50, 100)
+RECALL_AT = (1, 3, 5, 10, 30, 50, 100)
 NDCG_AT = (10,)
+PSP_AT = (1, 3, 5)
 
 # Jain et al. 2016; the XC repository uses 0.6, 2.6 on its Amazon sets and 0.5, 0.4 on Wikipedia.
 PROPENSITY_A = 0.55
@@ -91,6 +92,16 @@ def ndcg(hit: Mask, relevant_count: Rows, k: int) -> Doubles:
     gained = hit[:, :k] @ discount[: hit.shape[1]]
     ideal = np.cumsum(discount)[np.minimum(k, relevant_count) - 1]
     return np.asarray(gained / ideal, dtype=np.float64)
+
+
+def harmonic_mean(a: Doubles, b: Doubles) -> Doubles:
+    """2ab / (a + b), elementwise, and 0 where both are 0: near the smaller of the two, so neither can hide the other.
+
+    Args:
+        a, b: Arrays of one shape, not negative.
+    """
+    total = np.asarray(a + b, dtype=np.float64)
+    return np.divide(2.0 * a * b, total, out=np.zeros_like(total), where=total != 0)
 
 
 def inverse_propensities(
@@ -176,7 +187,7 @@ def query_values(
     plain |= {f"nDCG@{k}": ndcg(hit, relevant_count, k) for k in NDCG_AT}
     values = {name: PerQuery(gained, np.ones_like(gained)) for name, gained in plain.items()}
     if inverse_propensity is not None:
-        for k in PRECISION_AT:
+        for k in PSP_AT:
             values[f"PSP@{k}"] = propensity_scored_precision(ranked, hit, relevant, inverse_propensity, k)
     return values
 
@@ -192,7 +203,7 @@ def evaluate_ranking(
         inverse_propensity: (items,) float64, from `inverse_propensities`; PSP@k is computed only if it is given.
 
     Returns:
-        P@1, 3, 5; R@1, 3, 5, 10, 30, 100; nDCG@10; PSP@1, 3, 5.
+        P@1, 3, 5, 30, 50, 100; R@1, 3, 5, 10, 30, 50, 100; nDCG@10; PSP@1, 3, 5.
 
     Example:
         >>> clicked = csr_array([[1, 0, 1], [0, 1, 0]])
