@@ -121,9 +121,7 @@ def test_evaluate_ranking_averages_queries_with_relevant_items_in_percent():
 
 def test_evaluate_ranking_returns_every_metric_in_order():
     values = evaluate_ranking(RANKED, RELEVANT, inverse_propensity=np.ones(5))
-    names = (
-        "P@1 P@3 P@5 P@30 P@50 P@100 R@1 R@3 R@5 R@10 R@30 R@50 R@100 nDCG@10 PSP@1 PSP@3 PSP@5"
-    )
+    names = "P@1 P@3 P@5 P@30 P@50 P@100 R@1 R@3 R@5 R@10 R@30 R@50 R@100 nDCG@10 PSP@1 PSP@3 PSP@5"
     assert list(values) == names.split()
 
 

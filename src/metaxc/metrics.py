@@ -37,7 +37,8 @@ PROPENSITY_B = 1.5
 class PerQuery(NamedTuple):
     """The values of a metric for each query; over many queries it is sum(gained) / sum(possible).
 
-    `possible` is 1 for every query, except for PSP@k, where it is the gain of the best possible ranking.
+    `possible` is 1 for every query, except for PSP@k, where it is the gain of the best possible ranking, and for
+    metrics of one kind of item (`metaxc.evaluation.by_kind`), where it is 0 for queries without such a relevant item.
     """
 
     gained: Doubles
@@ -74,6 +75,22 @@ def hits(ranked: Rows, relevant: csr_array) -> Mask:
 def relevant_counts(relevant: csr_array) -> Rows:
     """(queries,) int64, number of relevant items of each query."""
     return np.diff(_canonical(relevant).indptr).astype(np.int64)
+
+
+def pairs_within(pairs: csr_array, allowed: Mask | None) -> csr_array:
+    """A copy of the pairs whose item is allowed: a 1 per pair, sorted, without duplicates and explicit zeros.
+
+    Args:
+        pairs: (queries, items).
+        allowed: (items,) bool, None for all items.
+    """
+    kept = pairs.copy()
+    kept.sum_duplicates()
+    if allowed is not None:
+        kept.data = np.where(allowed[kept.indices], kept.data, 0)
+    kept.eliminate_zeros()
+    kept.data[:] = 1
+    return kept
 
 
 def precision(hit: Mask, k: int) -> Doubles:

@@ -1,6 +1,8 @@
-"""Evaluation: the zero-shot and generalized protocol, confidence intervals and paired tests."""
+"""Evaluation: the zero-shot and generalized protocol, metrics by kind of item, intervals, paired tests."""
 
-from metaxc.evaluation.intervals import bootstrap, paired_bootstrap
+from metaxc.evaluation.by_kind import CLICK_SLICES, KINDS, ByKind, ClickSlice, Figure, evaluate_by_kind
+from metaxc.evaluation.intervals import PairedDifference, bootstrap, paired_bootstrap, paired_interval
+from metaxc.evaluation.paired import PairedValues, paired_intervals, paired_values
 from metaxc.evaluation.protocol import (
     CONVENTIONS,
     DEPTH,
@@ -15,16 +17,27 @@ from metaxc.evaluation.protocol import (
 )
 
 __all__ = [
+    "CLICK_SLICES",
     "CONVENTIONS",
     "DEPTH",
+    "KINDS",
     "SETTINGS",
+    "ByKind",
+    "ClickSlice",
     "Evaluation",
+    "Figure",
+    "PairedDifference",
+    "PairedValues",
     "Search",
     "bootstrap",
     "conventions",
     "encoder_search",
     "evaluate",
+    "evaluate_by_kind",
     "item_vectors",
     "model_search",
     "paired_bootstrap",
+    "paired_interval",
+    "paired_intervals",
+    "paired_values",
 ]
