@@ -4,12 +4,14 @@ from metaxc.evaluation.by_kind import CLICK_SLICES, KINDS, ByKind, ClickSlice, F
 from metaxc.evaluation.intervals import PairedDifference, bootstrap, paired_bootstrap, paired_interval
 from metaxc.evaluation.paired import PairedValues, paired_intervals, paired_values
 from metaxc.evaluation.protocol import (
+    BARE_ENCODER,
     CONVENTIONS,
     DEPTH,
     SETTINGS,
     Evaluation,
     Search,
     conventions,
+    encoder_baselines,
     encoder_search,
     evaluate,
     item_vectors,
@@ -17,6 +19,7 @@ from metaxc.evaluation.protocol import (
 )
 
 __all__ = [
+    "BARE_ENCODER",
     "CLICK_SLICES",
     "CONVENTIONS",
     "DEPTH",
@@ -31,6 +34,7 @@ __all__ = [
     "Search",
     "bootstrap",
     "conventions",
+    "encoder_baselines",
     "encoder_search",
     "evaluate",
     "evaluate_by_kind",

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from metaxc.arrays import Doubles, Floats, Mask, Rows
 from metaxc.data.dataset import ClickLog, Dataset
 from metaxc.emmett import Emmett
-from metaxc.encoders import Encoder
+from metaxc.encoders import Adapted, Encoder, Pretrained
 from metaxc.errors import ConfigError, DataError
 from metaxc.evaluation.by_kind import BY_KIND_CONVENTIONS, ByKind, evaluate_by_kind, training_counts
 from metaxc.evaluation.intervals import bootstrap
@@ -40,6 +40,8 @@ Search = Callable[[Sequence[str], int, Mask | None], Rows]
 SETTINGS = ("zero_shot", "generalized")
 DEPTH = 100
 RESAMPLES = 1000
+BARE_ENCODER = "bare encoder"
+"""The name of a pretrained encoder by itself in tables."""
 
 
 def conventions(a: float = PROPENSITY_A, b: float = PROPENSITY_B) -> str:
@@ -267,6 +269,18 @@ def model_search(model: Emmett, dataset: Dataset) -> Search:
 def encoder_search(encoder: Encoder, dataset: Dataset) -> Search:
     """Search by an encoder alone: dense retrieval, the baseline."""
     return _vector_search(encoder.encode_queries, encoder.encode_items(dataset.items.texts), dataset)
+
+
+def encoder_baselines(encoder: Encoder) -> dict[str, Encoder]:
+    """What a model must always be compared with, by name: its encoder alone, and the pretrained base of an adapted one.
+
+    Args:
+        encoder: The encoder of a model.
+    """
+    if isinstance(encoder, Adapted) and encoder.base is not None:
+        return {"adapted encoder alone": encoder, BARE_ENCODER: encoder.base}
+    pretrained = encoder.kind == Pretrained.kind
+    return {BARE_ENCODER if pretrained else f"{encoder.kind} encoder alone": encoder}
 
 
 def item_vectors(model: Emmett, dataset: Dataset) -> Floats:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,14 @@ class Results:
         if complete < len(content):
             with self.path.open("r+b") as file:
                 file.truncate(complete)
+
+
+def find_metric(values: Record, path: Sequence[str]) -> Any:
+    """The value at a path of keys, such as ("generalized", "novel", "R@10"); None where a record does not have it."""
+    found: Any = values
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
 
 
 def record_key(record: Record) -> str:

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder, Pretrained
 from metaxc.errors import DataError
+from metaxc.evaluation.by_kind import KINDS
 from metaxc.evaluation.protocol import SETTINGS, Search, encoder_search, model_search
 from metaxc.research.latency import ModelLatency, measure_latency
 from metaxc.research.report.comparison import (
@@ -51,6 +52,22 @@ class BenchRow(BaseModel):
         default_factory=dict, description="low and high of 95 % intervals, by setting and metric"
     )
     seconds: dict[str, float] = Field(default_factory=dict, description="seconds, by stage")
+
+    @field_validator("metrics", "intervals", mode="before")
+    @classmethod
+    def _flatten_kinds(cls, settings: Any) -> Any:
+        """{"novel": {"R@10": …}} becomes "novel R@10"; "by_clicks" and figures without a value are left out."""
+        if not isinstance(settings, Mapping) or not all(isinstance(v, Mapping) for v in settings.values()):
+            return settings
+        flat: dict[str, dict[str, Any]] = {}
+        for setting, values in settings.items():
+            figures = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
+            for kind in KINDS:
+                nested = values.get(kind)
+                for name, value in nested.items() if isinstance(nested, Mapping) else ():
+                    figures[f"{kind} {name}"] = value
+            flat[setting] = {name: value for name, value in figures.items() if value is not None}
+        return flat
 
 
 @dataclass(frozen=True)
@@ -248,7 +265,7 @@ def build_bench_tables(rows: Sequence[BenchRow]) -> list[BenchTable]:
         for setting in SETTINGS:
             measured = [row for row in latest.values() if row.metrics.get(setting)]
             names = {name for row in measured for name in row.metrics[setting]}
-            metrics = [name for name in SHOWN_METRICS if name in names]
+            metrics = [name for name in (*SHOWN_METRICS, "novel R@10", "H") if name in names]
             if metrics:
                 tables.append(BenchTable(table, data, setting, metrics, measured))
     return tables
