@@ -34,6 +34,7 @@ from metaxc.research.report.comparison import (
     summarise,
 )
 from metaxc.research.report.gains import ItemGains, compute_gains
+from metaxc.research.report.mixed_ranking import MixedRanking, compare_mixed_ranking
 from metaxc.research.report.slices import Slices, compute_slices
 
 CURVE_POINTS = 200
@@ -109,6 +110,7 @@ class Report:
         systems: Name by key ("model", "adapted", "bare"), in the order of the rows.
         summary: The result in a few sentences.
         headlines: The table of each setting.
+        mixed: Novel and observed items in the generalized ranking.
         gains: Gains and losses of single novel items.
         slices: R@10 by kind of item and of query.
         curves: Learning curves, where the model has them.
@@ -124,6 +126,7 @@ class Report:
     systems: Mapping[str, str]
     summary: str
     headlines: Mapping[str, Headline]
+    mixed: MixedRanking
     gains: ItemGains
     slices: Sequence[Slices]
     curves: Sequence[LearningCurve]
@@ -175,6 +178,7 @@ def build_report(
         {system.key: system.name for system in systems},
         summarise(headlines),
         headlines,
+        compare_mixed_ranking(systems),
         gains,
         slices,
         learning_curves(model.about),
