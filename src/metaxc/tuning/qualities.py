@@ -1,8 +1,7 @@
 """How good a ranking of validation queries is: overall, and for novel and observed items apart.
 
 Nine of ten clicks are on observed items, so a mean over all queries does not show what happens to the novel ones. The
-objective therefore has two parts: the best overall accuracy, and, of all settings that are nearly as good, the one under
-which novel items are found best among all others.
+objective (`metaxc.tuning.calibration`) therefore looks at novel items, and at items by their number of clicks, too.
 """
 
 from __future__ import annotations
@@ -14,12 +13,15 @@ import numpy as np
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from metaxc.arrays import Mask, Rows
+from metaxc.arrays import Doubles, Floats, Mask, Rows
 from metaxc.index.topk import best_rows
-from metaxc.metrics import hits, precision, recall, relevant_counts
+from metaxc.metrics import CLICK_SLICES, harmonic_mean, hits, precision, recall, relevant_counts
 
 SLACK = 0.3
 """Points of quality; half the standard error of three folds of 1,000 validation queries."""
+
+SLICE_SLACK = 1.0
+"""Points of pair recall in a slice of items by clicks; about the standard error of a slice with 2,000 pairs."""
 
 DEPTH = 10
 """Results per query that count."""
@@ -54,17 +56,25 @@ class MixedQuality(Quality):
         novel: R@10 of novel items: over queries that clicked one, the share of these among the first ten of all items.
         observed: R@10 of observed items, alike.
         novel_share: The share of novel items among the first ten.
+        by_clicks: (slices,) the share of relevant query-item pairs that are found, by clicks of the item
+            (`CLICK_SLICES`); NaN where there are none.
     """
 
     novel: float
     observed: float
     novel_share: float
+    by_clicks: Doubles
 
     @property
     def harmonic_mean(self) -> float:
         """H, the harmonic mean of `novel` and `observed`."""
-        total = self.novel + self.observed
-        return 2 * self.novel * self.observed / total if total else 0.0
+        return float(harmonic_mean(np.array(self.novel), np.array(self.observed)))
+
+    def shortfall(self, other: MixedQuality) -> float:
+        """How far the slices by clicks are below those of another ranking, summed, in points; `SLICE_SLACK` below is
+        not counted."""
+        below = other.by_clicks - SLICE_SLACK - self.by_clicks
+        return float(np.nansum(np.maximum(below, 0.0)))
 
     def to_dict(self) -> dict[str, float]:
         """The figures by the metrics' names."""
@@ -87,7 +97,10 @@ def mean_quality(found: Sequence[Quality]) -> Quality:
 def mean_mixed_quality(found: Sequence[MixedQuality]) -> MixedQuality:
     """The mean over several folds."""
     names = ("precision", "recall", "novel", "observed", "novel_share")
-    return MixedQuality(*(float(np.mean([getattr(one, name) for one in found])) for name in names))
+    slices = np.stack([one.by_clicks for one in found])
+    known = ~np.isnan(slices)
+    by_clicks = np.where(known, slices, 0.0).sum(axis=0) / np.where(known.any(axis=0), known.sum(axis=0), np.nan)
+    return MixedQuality(*(float(np.mean([getattr(one, name) for one in found])) for name in names), by_clicks)
 
 
 def ranking_quality(scores: Tensor, relevant: csr_array) -> Quality:
@@ -104,10 +117,14 @@ class Relevance:
     Args:
         relevant: (queries, items); every query has a relevant item.
         novel: (items,) bool, the items that play novel.
+        clicks: (items,) how many clicks remain to learn from.
     """
 
-    def __init__(self, relevant: csr_array, novel: Mask):
+    def __init__(self, relevant: csr_array, novel: Mask, clicks: Rows | Floats):
         self.relevant, self.novel = relevant, novel
+        fewest = [fewest for fewest, _ in CLICK_SLICES.values()]
+        self.slices = np.searchsorted(fewest, np.floor(clicks), side="right") - 1
+        self.pairs = np.bincount(self.slices[relevant.indices], minlength=len(fewest))
         self.counts = relevant_counts(relevant)
         query = np.repeat(np.arange(len(self.counts)), self.counts)
         self.novel_counts = np.bincount(query, weights=novel[relevant.indices], minlength=len(self.counts))
@@ -116,12 +133,14 @@ class Relevance:
         """The quality of a ranking, (queries, 10) rows of items, best first."""
         hit = hits(ranked, self.relevant)
         is_novel = self.novel[np.maximum(ranked, 0)] & (ranked >= 0)
+        found = np.bincount(self.slices[ranked[hit]], minlength=len(self.pairs))
         return MixedQuality(
             100 * float(precision(hit, 1).mean()),
             100 * float(recall(hit, self.counts, DEPTH).mean()),
             _recall_of_some(hit & is_novel, self.novel_counts),
             _recall_of_some(hit & ~is_novel, self.counts - self.novel_counts),
             100 * float(is_novel.sum() / max((ranked >= 0).sum(), 1)),
+            100 * found / np.where(self.pairs > 0, self.pairs, np.nan),
         )
 
 
