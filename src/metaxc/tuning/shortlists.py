@@ -41,7 +41,11 @@ class Setting:
     strength: float
 
 
+ENCODER_ALONE = Setting(Calibration(own=0.0, novelty_prior=0.0), 0.0)
+"""Items by their texts alone: what the encoder does by itself."""
+
 PROBES = (
+    ENCODER_ALONE,
     *(
         Setting(Calibration(own=own, prior_clicks=prior, novelty_prior=3.0), 1.0)
         for own, prior in ((0.0, 1.0), (1.5, 3.0), (3.0, 30.0), (10.0, 30.0), (10.0, 300.0))
