@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from metaxc.classifiers import Classifiers, OneVsAllConfig, one_vs_all
-from metaxc.classifiers.classifiers import clicks_per_item, normalize_rows
-from metaxc.data.clicks import training_clicks
+from metaxc.classifiers.classifiers import normalize_rows
+from metaxc.data.clicks import clicks_per_item, training_clicks
 
 
 def observed_part(world):

@@ -16,7 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from metaxc.arrays import Floats, Rows
+from metaxc.arrays import Doubles, Floats, Rows
 from metaxc.classifiers import Classifiers
 
 NEIGHBOUR_PRIOR = 10.0
@@ -33,7 +33,7 @@ class Calibration(BaseModel):
     novel_scale: float = Field(1.0, gt=0, description="multiplies the meta-classifiers of novel items")
 
 
-def click_trust(clicks: Rows, prior: float) -> Floats:
+def click_trust(clicks: Rows | Doubles, prior: float) -> Floats:
     """(items,) float32: n / (n + prior) for items with n clicks.
 
     A few clicks are mostly noise, many are reliable. A prior of 0 trusts all alike.
@@ -73,7 +73,7 @@ def own_part(classifiers: Classifiers, calibration: Calibration) -> Floats:
 def mixed_scores(
     text_scores: Tensor,
     classifier_scores: Tensor,
-    clicks: Rows,
+    clicks: Rows | Doubles,
     novel_scores: Tensor,
     calibration: Calibration,
     out: Tensor,

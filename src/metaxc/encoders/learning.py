@@ -136,6 +136,8 @@ class CachedEncoding:
 
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
         digests = [_digest(array) for array in (query_rows, item_rows, clicks.indptr, clicks.indices)]
+        if (clicks.data != 1).any():  # encoders that were cached before clicks had weights are still found
+            digests.append(hashlib.sha256(clicks.data.astype(np.float32).tobytes()).hexdigest())
         key = json_digest([self.encoding.fingerprint, *digests, seed, torch.get_num_threads()])
 
         def learn(out: Path) -> None:

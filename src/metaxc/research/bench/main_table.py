@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 from metaxc.arrays import Floats, Mask
 from metaxc.classifiers import ridge
 from metaxc.data import Dataset
+from metaxc.data.clicks import weighted_clicks
 from metaxc.emmett import Emmett
 from metaxc.emmett.scoring import observed_vectors
 from metaxc.evaluation.protocol import Search, encoder_search, model_search
@@ -52,7 +53,7 @@ RATIO_SYSTEMS = (BARE, "adapted encoder alone", DEFAULT)
 def oracle_vectors(model: Emmett, dataset: Dataset) -> Floats:
     """(items, dim) float32: the model's vectors, but each novel item with training clicks as an observed one, with a
     ridge classifier from all training clicks, the hidden ones included."""
-    clicks = dataset.train.clicks
+    clicks = weighted_clicks(dataset.train)
     queries = model.embed_queries(model.encoder.encode_queries(dataset.train.queries.texts))
     with_click = np.flatnonzero(np.diff(clicks.indptr) > 0)
     classifiers = ridge(queries[with_click], csr_array(clicks[with_click]))
