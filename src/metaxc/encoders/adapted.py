@@ -103,7 +103,7 @@ class TwoTowers(nn.Module):
 
     def scaled(self, extent: float) -> TwoTowers:
         """A copy in which what training added to the frozen embedding is multiplied by `extent`: 0 is the frozen
-        encoder, 1 the trained one. Between the two, what carries over is kept and what was learnt too well is damped."""
+        encoder, 1 the trained one; between the two, what was learnt too well of the past is damped."""
         copy = deepcopy(self)
         with torch.no_grad():
             for tower in (copy.query, copy.item):

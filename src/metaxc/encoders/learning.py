@@ -64,7 +64,7 @@ class FixedEncoding:
 
     def __init__(self, encoder: Encoder, dataset: Dataset):
         self.encoder = encoder
-        self.extents = (1.0,)
+        self.extents: tuple[float, ...] = (1.0,)
         self.queries = encoder.encode_queries(dataset.train.queries.texts)
         self.items = encoder.encode_items(dataset.items.texts)
 
@@ -90,7 +90,9 @@ class TowerEncoding:
 
     def __init__(self, base: Pretrained, dataset: Dataset, config: AdapterConfig, *, static: bool = False):
         self.base, self.config, self.static = base, config, static
-        self.extents = (1.0,) if static else EXTENTS if config.extent is None else (config.extent,)
+        self.extents: tuple[float, ...] = (
+            (1.0,) if static else EXTENTS if config.extent is None else (config.extent,)
+        )
         self.texts = (dataset.train.queries.texts, dataset.items.texts)
         self.tokenizer = BagTokenizer(base.tokenizer_file)
         self.queries = None if static else base.encode_queries(dataset.train.queries.texts)
@@ -159,6 +161,8 @@ class CachedEncoding:
 
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
         digests = [_digest(array) for array in (query_rows, item_rows, clicks.indptr, clicks.indices)]
+        if (clicks.data != 1).any():  # encoders that were cached before clicks had weights are still found
+            digests.append(hashlib.sha256(clicks.data.astype(np.float32).tobytes()).hexdigest())
         key = json_digest([self.encoding.fingerprint, *digests, seed, torch.get_num_threads()])
 
         def learn(out: Path) -> None:

@@ -86,7 +86,7 @@ class IreneConfig(BaseModel):
     exposure_cost: float = Field(
         0.5,
         ge=0,
-        description="points of overall accuracy (mean of P@1 and R@10) that may be given up so that novel items are found",
+        description="points of overall accuracy (mean of P@1 and R@10) that may be given up to find novel items",
     )
     seed: int = Field(0, ge=0, description="seed of everything random")
 

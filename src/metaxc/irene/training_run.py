@@ -90,7 +90,7 @@ class TrainingRun:
 
     def choose_constants(self) -> tuple[Constants, TrainedGenerator | None]:
         """Choose the constants on folds of pseudo-novel items; with the generator where it is trained on them."""
-        encoding = self.encoding  # encoding is a stage of its own, timed apart
+        _ = self.encoding  # encoding is a stage of its own, timed apart
 
         def choose(out: Path) -> None:
             constants, trained = self._compare_adaptations(self._folds())
@@ -127,8 +127,8 @@ class TrainingRun:
             constants, _, trained = choose_constants(self.parts, [])
             reason = "too few data to choose by" if self.config.folds else "not asked for"
             constants.pseudo_novel["skipped"] = reason
-            extent = self.config.adapter.extent
-            return replace(constants, adaptation=1.0 if extent is None else extent), trained
+            given = self.config.adapter.extent
+            return replace(constants, adaptation=1.0 if given is None else given), trained
         _, extent, constants, trained = max(found, key=lambda one: one[0])
         compared = {f"{extent:g}": one.pseudo_novel for _, extent, one, _ in found}
         return replace(constants, adaptation=extent, adaptations=compared), trained
@@ -144,8 +144,10 @@ class TrainingRun:
             times = training_times(self.dataset, self.observed, self.query_rows)
             if times is None:
                 return Fold.partition(self.clicks, config.seed, config.folds, item_share=share)
-            folds = Fold.roll_back(self.clicks, *times, config.folds, item_share=share)
-            self.stages.report(f"constants are chosen in {len(folds)} windows of time, the newest items as novel ones")
+            folds = Fold.roll_back(self.clicks, times, config.folds, item_share=share)
+            self.stages.report(
+                f"constants are chosen in {len(folds)} windows of time, the newest items as novel ones"
+            )
             return folds
         data = (self.observed, self.query_rows, self.clicks)
         folds = known_folds(record, self.dataset, data, config.folds, config.seed)

@@ -24,7 +24,7 @@ COST = 0.5
 """Points of overall accuracy (mean of P@1 and R@10) that may be given up so that novel items are found."""
 
 SHORTFALL_WEIGHT = 0.5
-"""Points of R@10 of novel items that a point of pair recall below the encoder alone, in a slice by clicks, counts as."""
+"""What a point of pair recall below the encoder alone, in a slice by clicks, counts in points of novel R@10."""
 
 JUMPS = (-4, -2, -1, 1, 2, 4)
 """Steps on a ladder that are tried at once: large ones leave a local optimum, small ones refine it."""
@@ -42,9 +42,7 @@ LADDERS: dict[str, dict[int, float]] = {
     "prior_clicks": _ladder(30.0, 3**0.5),
     "novelty_prior": _ladder(3.0, 3**0.5),
     "novel_scale": _ladder(1.0, 1.1),
-    "exposure": {
-        step: 0.04 * (1.35 ** abs(step) - 1) * (1 if step > 0 else -1) for step in range(-16, 17)
-    },
+    "exposure": {step: 0.04 * (1.35 ** abs(step) - 1) * (1 if step > 0 else -1) for step in range(-16, 17)},
     "strength": {-9: 0.0, **_ladder(1.0, 1.4, -8, 9)},
 }
 """The values of each constant, by step; they reach from negligible to overwhelming."""
@@ -107,7 +105,9 @@ def choose_calibration(
         exposure: The exposure, where it is given and not to be chosen.
         cost: Points of overall accuracy that may be given up for novel items.
     """
-    fixed = {name: value for name, value in (("strength", strength), ("exposure", exposure)) if value is not None}
+    fixed = {
+        name: value for name, value in (("strength", strength), ("exposure", exposure)) if value is not None
+    }
     search = _Search(shortlists, fixed)
     best = search.climb(_nearest_steps(start or Setting(Calibration(), 0.5)), lambda found: (found.mean,))
     enough = search.quality(best).mean - cost
@@ -130,7 +130,8 @@ def choose_calibration(
 def _nearest_steps(setting: Setting) -> Steps:
     values = {**setting.calibration.model_dump(), "strength": setting.strength}
     return {
-        name: min(ladder, key=lambda step: abs(ladder[step] - values[name])) for name, ladder in LADDERS.items()
+        name: min(ladder, key=lambda step: abs(ladder[step] - values[name]))
+        for name, ladder in LADDERS.items()
     }
 
 
@@ -189,10 +190,10 @@ class _Search:
         chosen = self.setting(steps)
         ladder = LADDERS["exposure"]
         nearest = min(ladder, key=lambda step: abs(ladder[step] - chosen.calibration.exposure))
-        exposures = {ladder[step] for jump in CURVE_STEPS if (step := nearest + jump) in ladder}
-        exposures = sorted({*(one for one in exposures if one != ladder[nearest]), chosen.calibration.exposure})
+        others = [nearest + jump for jump in CURVE_STEPS if jump]
+        exposures = [chosen.calibration.exposure, *(ladder[step] for step in others if step in ladder)]
         points = []
-        for exposure in exposures:
+        for exposure in sorted(exposures):
             calibration = chosen.calibration.model_copy(update={"exposure": exposure})
             points.append((exposure, self._measure(Setting(calibration, chosen.strength))))
         return points

@@ -212,7 +212,9 @@ def validate_generator(
     parts: ModelParts, kind: str, combine: CombineChoice, folds: Sequence[FittedFold]
 ) -> Candidate:
     """A kind of generator, trained for every fold without that fold's pseudo-novel items and held-out queries."""
-    free = kind == "combine"  # its strength is chosen with the calibration; a generator that learns has found its own
+    free = (
+        kind == "combine"
+    )  # its strength is chosen with the calibration; a generator that learns has found its own
     start = replace(combine, strength=1.0) if free else combine
     items = []
     for fold in folds:
@@ -332,7 +334,9 @@ def fit_fold(
     classifiers = parts.fit_classifiers(queries[rows], learnt)
     queries = classifiers.transform_queries(queries)
     most = max(*NEIGHBOURS, parts.neighbours or 0)
-    informative = np.flatnonzero(classifiers.clicks > 0)  # an item whose clicks are all held out informs nothing
+    informative = np.flatnonzero(
+        classifiers.clicks > 0
+    )  # an item whose clicks are all held out informs nothing
     place = np.full(len(remaining), -1)
     place[informative] = np.arange(len(informative))
     selector = NearestSelector(remaining[informative])

@@ -1,10 +1,9 @@
 """Folds of pseudo-novel items, with everything fitted without them, and the validation queries that compare settings.
 
 A share of the *observed* items plays novel and a share of the queries plays test (`metaxc.data.folds`): the newest and
-the latest where there are times. Everything that learns is fitted without them; a setting is as good as the ranking that
-it gives the held-out queries. One fold is not
-enough: a few popular items decide its P@1, and which of them are pseudo-novel differs from fold to fold, so settings
-are compared by their mean over several.
+the latest where there are times. Everything that learns is fitted without them; a setting is as good as the ranking
+that it gives the held-out queries. One fold is not enough: a few popular items decide its P@1, and which of them are
+pseudo-novel differs from fold to fold, so settings are compared by their mean over several.
 """
 
 from __future__ import annotations
@@ -90,12 +89,8 @@ class TuningFold:
             clicks: (queries, observed).
             seed: Draws the validation queries.
         """
-        held = np.flatnonzero(fold.held)
+        held, judged = fold.validation(clicks)
         queries = np.asarray(queries[held])
-        judged = csr_array(clicks[held])
-        if fold.later_items is not None:
-            judged.data = judged.data * ~fold.later_items[judged.indices]
-            judged.eliminate_zeros()
         return TuningFold(
             fold,
             *fold.training(clicks),
@@ -177,7 +172,9 @@ class FittedFold:
         classifiers = replace(
             self.classifiers,
             weights=np.concatenate([self.classifiers.weights, none]),
-            clicks=np.concatenate([self.classifiers.clicks, np.zeros(len(none), self.classifiers.clicks.dtype)]),
+            clicks=np.concatenate(
+                [self.classifiers.clicks, np.zeros(len(none), self.classifiers.clicks.dtype)]
+            ),
         )
         return FoldItems(embeddings, direction, classifiers)
 
@@ -213,7 +210,6 @@ class FittedFold:
             neighbours,
             similarities,
         )
-
 
 
 def zero_shot_quality(folds: Sequence[FittedFold], vectors: Sequence[Floats]) -> Quality:

@@ -99,9 +99,7 @@ def tune_own_classifiers(fold: TuningFold, vectors: Floats, classifiers: Classif
     novel = np.arange(len(order)) >= len(classifiers)
     clicks = np.where(novel, 0, np.pad(classifiers.clicks, (0, int(novel.sum()))))
     own = np.pad(classifiers.weights, ((0, int(novel.sum())), (0, 0)))
-    items = FoldItems(
-        np.ascontiguousarray(vectors[order]), np.zeros_like(own), Classifiers(own, clicks)
-    )
+    items = FoldItems(np.ascontiguousarray(vectors[order]), np.zeros_like(own), Classifiers(own, clicks))
     shortlist = Shortlist(
         classifiers.transform_queries(validation.queries), items, Relevance(validation.clicks, novel, clicks)
     )
@@ -149,7 +147,9 @@ def _expansion_qualities(
 ) -> Iterator[tuple[ExpansionConfig, Quality, Quality]]:
     """Expansions, the first of strength 0, with the zero-shot and the generalized quality of each."""
     calibration = setting.calibration
-    everything = item_vectors(items.embeddings, items.generated(setting.strength), items.classifiers, calibration)
+    everything = item_vectors(
+        items.embeddings, items.generated(setting.strength), items.classifiers, calibration
+    )
     relevance = fold.relevance(items)
     among_novel = everything[len(fold.observed_embeddings) :, :-1]
     sides = [_Expanded(one.queries, expansion) for one in (fold.data.zero_shot, fold.data.generalized)]
