@@ -6,8 +6,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from metaxc.data.dataset import ClickLog, Dataset, Texts, click_matrix
-from metaxc.errors import ConfigError, DataError
 from metaxc.encoders import Adapted, Pretrained, Static
+from metaxc.errors import ConfigError, DataError
 from metaxc.evaluation import CONVENTIONS, encoder_baselines, evaluate, paired_bootstrap
 from metaxc.metrics import inverse_propensities
 
