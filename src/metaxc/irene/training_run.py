@@ -27,7 +27,16 @@ from metaxc.generators import Episode, load_generator, save_generator
 from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.irene.config import IreneConfig
 from metaxc.irene.model_parts import ConfiguredParts
-from metaxc.tuning import Constants, choose_constants, fit_fold, learn_fold_encoder
+from metaxc.tuning import (
+    Candidate,
+    Constants,
+    FittedFold,
+    choose_constants,
+    compare_generators,
+    default_constants,
+    fit_fold,
+    learn_fold_encoder,
+)
 
 CURVE_POINTS = 100
 FEWEST_NOVEL, MOST_NOVEL = 0.05, 0.2
@@ -110,28 +119,29 @@ class TrainingRun:
     def _compare_adaptations(self, folds: list[Fold]) -> tuple[Constants, TrainedGenerator | None]:
         """The constants, for the extent of the encoder's adaptation at which items are found best: by the mean of P@1
         and R@10, zero-shot and among all items."""
+        if not folds:
+            constants = default_constants(self.parts)
+            reason = "too few data to choose by" if self.config.folds else "not asked for"
+            constants.pseudo_novel["skipped"] = reason
+            given = self.config.adapter.extent
+            return replace(constants, adaptation=1.0 if given is None else given), None
         data = (self.observed, self.query_rows, self.clicks)
         encoders = [learn_fold_encoder(self.parts, self.encoding, fold, *data) for fold in folds]
-        found = []
-        for extent in self.encoding.extents if folds else ():
+        best: tuple[list[FittedFold], list[Candidate]] = ([], [])
+        compared, chosen, reached = {}, 1.0, -1.0
+        for extent in self.encoding.extents:
             fitted = [
                 fit_fold(self.parts, self.encoding, self.encoding.adapt(encoder, extent), fold, *data)
                 for fold, encoder in zip(folds, encoders, strict=True)
             ]
-            constants, candidate, trained = choose_constants(self.parts, fitted)
-            if candidate is not None:
-                quality = (candidate.zero_shot.mean + candidate.choice.quality.mean) / 2
-                found.append((quality, extent, constants, trained))
-                self.stages.report(f"adaptation {extent:g}: {quality:.1f} on pseudo-novel items")
-        if not found:
-            constants, _, trained = choose_constants(self.parts, [])
-            reason = "too few data to choose by" if self.config.folds else "not asked for"
-            constants.pseudo_novel["skipped"] = reason
-            given = self.config.adapter.extent
-            return replace(constants, adaptation=1.0 if given is None else given), trained
-        _, extent, constants, trained = max(found, key=lambda one: one[0])
-        compared = {f"{extent:g}": one.pseudo_novel for _, extent, one, _ in found}
-        return replace(constants, adaptation=extent, adaptations=compared), trained
+            candidates = compare_generators(self.parts, fitted)
+            quality = (candidates[0].zero_shot.mean + candidates[0].choice.quality.mean) / 2
+            compared[f"{extent:g}"] = candidates[0].to_dict()
+            self.stages.report(f"adaptation {extent:g}: {quality:.1f} on pseudo-novel items")
+            if quality > reached:
+                best, chosen, reached = (fitted, candidates), extent, quality
+        constants, trained = choose_constants(self.parts, *best)
+        return replace(constants, adaptation=chosen, adaptations=compared), trained
 
     def _folds(self) -> list[Fold]:
         """The folds to choose constants on: windows of time where times are known, otherwise random. A base that has
