@@ -52,8 +52,8 @@ ITEMS, QUERIES = 120, 3_000
 
 @pytest.fixture(scope="module")
 def shop():
-    """Item i appears on day i. Queries are asked one after the other from day 20 to day 120, every third of them again 40
-    days later; each time a query clicks two of the 30 newest items. Clicks and times as `training_times` gives them."""
+    """Item i appears on day i. Queries are asked one after the other from day 20 to day 120, every third of them again
+    40 days later; each time a query clicks two of the 30 newest items. Times as of `training_times`."""
     random = np.random.default_rng(0)
     events = []
     for query, day in enumerate(np.linspace(20, ITEMS, QUERIES, endpoint=False)):
@@ -76,11 +76,14 @@ class TestWindowsOfTime:
         return Fold.roll_back(*shop, 3, item_share=0.1)
 
     def test_the_newest_of_the_items_that_existed_play_novel(self, folds):
-        assert [fold.novel.tolist() for fold in folds] == [
-            list(range(108, 120)),
-            list(range(98, 108)),  # a tenth of the 108 that are left
-            list(range(89, 98)),
-        ][: len(folds)]
+        assert (
+            [fold.novel.tolist() for fold in folds]
+            == [
+                list(range(108, 120)),
+                list(range(98, 108)),  # a tenth of the 108 that are left
+                list(range(89, 98)),
+            ][: len(folds)]
+        )
         assert len(folds) == 2  # nine items are too few
 
     def test_the_share_of_novel_items(self, shop):

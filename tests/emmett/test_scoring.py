@@ -83,8 +83,11 @@ def test_no_click_makes_it_jump(calibration, clicks):
         item_vectors(z, g, Classifiers(w, np.array([clicks + step])), calibration) for step in (0.0, 0.01)
     )
     steepest = calibration.own / calibration.prior_clicks * np.linalg.norm(w)
-    steepest += 3 * max(1, calibration.novel_scale) * (np.linalg.norm(g) + np.linalg.norm(z) + 1) / (
-        calibration.novelty_prior
+    steepest += (
+        3
+        * max(1, calibration.novel_scale)
+        * (np.linalg.norm(g) + np.linalg.norm(z) + 1)
+        / (calibration.novelty_prior)
     )
     assert np.linalg.norm(there - here) <= 0.01 * steepest + 1e-4
 
