@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from metaxc.catalog import Catalog, CatalogSettings
-from metaxc.irene import Irene, IreneConfig
+from metaxc.classifiers import ridge
+from metaxc.emmett import Calibration, Emmett
+from metaxc.generators import Combine
 
 KNOWN = [f"t{number}" for number in range(0, 160, 4)]
 
 
+def build_model(world, **constants) -> Emmett:
+    """A model of the world with chosen constants, so that the tests know what to expect of them."""
+    dataset, encoder = world.dataset, world.encoder
+    observed = np.flatnonzero(~dataset.novel)
+    clicks = dataset.train.clicks[:, observed]
+    classifiers = ridge(encoder.encode_queries(dataset.train.queries.texts), clicks)
+    embeddings = encoder.encode_items([dataset.items.texts[row] for row in observed.tolist()])
+    return Emmett(encoder, classifiers, embeddings, Combine(0.5, 0.1), dataset.items, observed, **constants)
+
+
 @pytest.fixture(scope="session")
 def model(world):
-    return Irene(IreneConfig(encoder="pretrained"), encoder=world.encoder).fit(world.dataset)
+    curve = [
+        {"exposure": 0.0, "P@1": 90.0, "R@10": 95.0, "novel R@10": 60.0, "chosen": True},
+        {"exposure": 0.5, "P@1": 85.0, "R@10": 93.0, "novel R@10": 70.0, "chosen": False},
+    ]
+    calibration = Calibration(novelty_prior=3.0, novel_scale=1.2, exposure=0.1)
+    return build_model(world, neighbours=4, calibration=calibration, about={"exposure_curve": curve})
 
 
 @pytest.fixture(scope="session")
 def other_model(world):
     """A model trained on the same clicks with other constants."""
-    config = IreneConfig(encoder="pretrained", neighbours=2, folds=0)
-    return Irene(config, encoder=world.encoder).fit(world.dataset)
+    return build_model(world, neighbours=2)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import numpy as np
 
 from metaxc.arrays import Floats
 from metaxc.artifacts import atomic_folder, save_json
-from metaxc.catalog.schema import decode_vectors
+from metaxc.catalog.schema import VECTOR_COLUMNS, decode_item_vectors
 from metaxc.catalog.store import Store
 from metaxc.errors import ConfigError
 from metaxc.extras import import_extra
@@ -40,8 +40,10 @@ def export_vectors(store: Store, folder: Path, format: Format) -> int:
             fix="use one of these",
         )
     with store.read_snapshot(own_connection=True) as connection:
-        rows = connection.execute("SELECT id, text, tags, state, vector FROM items ORDER BY key").fetchall()
-    ids, vectors = [row[0] for row in rows], decode_vectors((row[4] for row in rows), store.dim)
+        rows = connection.execute(
+            f"SELECT id, text, tags, state, {VECTOR_COLUMNS} FROM items ORDER BY key"
+        ).fetchall()
+    ids, vectors = [row[0] for row in rows], decode_item_vectors((row[4:] for row in rows), store.dim)
     with atomic_folder(folder, "catalog export") as new:
         if format == "npy":
             np.save(new / "vectors.npy", vectors, allow_pickle=False)
@@ -49,7 +51,7 @@ def export_vectors(store: Store, folder: Path, format: Format) -> int:
             _write_parquet(new / "items.parquet", rows, vectors)
         elif format == "faiss":
             faiss = import_extra("faiss", "serve")
-            index = faiss.IndexFlatIP(store.dim)
+            index = faiss.IndexFlatIP(store.vector_dim)
             index.add(vectors)
             faiss.write_index(index, str(new / "index.faiss"))
         else:
@@ -87,7 +89,7 @@ def _render_sql(rows: list[tuple[str, ...]], vectors: Floats) -> Iterator[str]:
         f"state text NOT NULL, vector vector({vectors.shape[1]}) NOT NULL);\n"
     )
     yield "COPY metaxc_items (id, text, tags, state, vector) FROM stdin;\n"
-    for (id, text, tags, state, _), vector in zip(rows, vectors, strict=True):
+    for (id, text, tags, state, *_), vector in zip(rows, vectors, strict=True):
         listed = "{" + ",".join(_quote_element(tag) for tag in json.loads(tags)) + "}"
         numbers = "[" + ",".join(f"{number:.9g}" for number in vector.tolist()) + "]"
         yield "\t".join([*map(_escape_field, (id, text, listed)), state, numbers]) + "\n"
