@@ -15,6 +15,7 @@ from pathlib import Path
 from metaxc.errors import DataError
 from metaxc.research.bench import read_records
 from metaxc.research.bench.main_table import BARE
+from metaxc.research.bench.results import find_metric
 from metaxc.research.bench.rows import DEFAULT
 from metaxc.research.bench.tables import COLUMNS, gap_closed, latest_records, render_markdown
 
@@ -23,8 +24,9 @@ BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 START = f"""# Results
 
 `metaxc bench` writes one result file per data set to `benchmarks/results/bench`; `benchmarks/results_page.py` builds
-this page from them. All values are percent. *Zero-shot* ranks the novel items, *generalized* all items. Bold: best of
-the column, oracles excluded. ≈: inside the 95 % interval of metaxc with default settings.
+this page from them. All values are percent. *Zero-shot* ranks the novel items, *generalized* all items; *novel R@10
+in the mix* and *H* are explained in [metrics.md](metrics.md). Bold: best of the column, oracles excluded. ≈: inside the
+95 % interval of metaxc with default settings.
 
 {BEGIN}
 {END}
@@ -61,8 +63,8 @@ def paper_gains() -> str:
 def headline(records: list[dict]) -> str:
     """The README's table: the bare encoder, and metaxc with default settings."""
     lines = [
-        "| data set | | zero-shot P@1 | R@10 | generalized P@1 | R@10 | gap closed |",
-        "|---|---|---|---|---|---|---|",
+        f"| data set | | {' | '.join(COLUMNS)} | gap closed |",
+        "|---" * (len(COLUMNS) + 3) + "|",
     ]
     for (data, table), rows in sorted(latest_records(records).items()):
         if table != "main":
@@ -70,7 +72,8 @@ def headline(records: list[dict]) -> str:
         metrics = {row["row"]: row["metrics"] for row in rows}
         shares = " / ".join(f"{share:.0f} %" for share in gap_closed(rows).values())
         for name in (BARE, DEFAULT):
-            cells = [f"{metrics[name][setting][metric]:.1f}" for setting, metric in COLUMNS]
+            values = [find_metric(metrics[name], path) for path in COLUMNS.values()]
+            cells = ["–" if value is None else f"{value:.1f}" for value in values]
             if name == DEFAULT:
                 cells = [*(f"**{cell}**" for cell in cells), shares]
             else:

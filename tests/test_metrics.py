@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from metaxc.errors import ConfigError, DataError
 from metaxc.metrics import (
     evaluate_ranking,
+    harmonic_mean,
     hits,
     inverse_propensities,
     ndcg,
@@ -69,6 +70,20 @@ def test_ideal_of_ndcg_has_at_most_k_relevant_items():
     )
 
 
+def test_deep_metrics_count_to_their_depth():
+    # Of 120 results, the relevant ones are at ranks 1, 30, 31, 50, 51, 100 and 101; an eighth is never found.
+    clicked = np.zeros((1, 130))
+    clicked[0, [0, 29, 30, 49, 50, 99, 100, 125]] = 1
+    values = evaluate_ranking(np.arange(120)[None, :], csr_array(clicked))
+    assert [values[f"P@{k}"] for k in (30, 50, 100)] == pytest.approx([100 * 2 / 30, 100 * 4 / 50, 6])
+    assert [values[f"R@{k}"] for k in (30, 50, 100)] == pytest.approx([25, 50, 75])
+
+
+def test_harmonic_mean_is_near_the_smaller_value():
+    found = harmonic_mean(np.array([0.0, 0.0, 10.0, 30.0]), np.array([0.0, 80.0, 40.0, 30.0]))
+    np.testing.assert_allclose(found, [0, 0, 16, 30])
+
+
 def test_inverse_propensities_of_a_worked_example():
     # a = 1, b = 1, 20 queries: C = 2 (log 20 - 1); an item of 3 clicks weighs 1 + C / 4, a novel one 1 + C.
     c = 2 * (math.log(20) - 1)
@@ -106,7 +121,7 @@ def test_evaluate_ranking_averages_queries_with_relevant_items_in_percent():
 
 def test_evaluate_ranking_returns_every_metric_in_order():
     values = evaluate_ranking(RANKED, RELEVANT, inverse_propensity=np.ones(5))
-    names = "P@1 P@3 P@5 R@1 R@3 R@5 R@10 R@30 R@100 nDCG@10 PSP@1 PSP@3 PSP@5"
+    names = "P@1 P@3 P@5 P@30 P@50 P@100 R@1 R@3 R@5 R@10 R@30 R@50 R@100 nDCG@10 PSP@1 PSP@3 PSP@5"
     assert list(values) == names.split()
 
 

@@ -48,8 +48,8 @@ def test_beats_the_bare_encoder_and_repeats_to_the_last_digit(tmp_path):
         result = metaxc(
             "evaluate", tmp_path / f"{name}.model", tmp_path / "data", "--baseline", "encoder", *cache
         )
-        result.pop("seconds")
-        result["baseline"].pop("seconds")
+        for timed in (result, result["baseline"], *result["baselines"].values()):
+            timed.pop("seconds")
         found.append(result)
     assert found[0] == found[1]
     ours, bare = found[0], found[0]["baseline"]

@@ -15,6 +15,7 @@ Values are fractions, except that `evaluate_ranking` and `PerQuery.percent` retu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -24,9 +25,21 @@ from scipy.sparse import csr_array
 from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.errors import ConfigError, DataError
 
-PRECISION_AT = (1, 3, 5)
-RECALL_AT = (1, 3, 5, 10, 30, 100)
+PRECISION_AT = (1, 3, 5, 30, 50, 100)
+RECALL_AT = (1, 3, 5, 10, 30, 50, 100)
 NDCG_AT = (10,)
+PSP_AT = (1, 3, 5)
+
+CLICK_SLICES: Mapping[str, tuple[int, float]] = {
+    "0": (0, 0),
+    "1-2": (1, 2),
+    "3-4": (3, 4),
+    "5-9": (5, 9),
+    "10-29": (10, 29),
+    "30-99": (30, 99),
+    "100+": (100, np.inf),
+}
+"""Fewest and most training clicks of the items in a slice."""
 
 # Jain et al. 2016; the XC repository uses 0.6, 2.6 on its Amazon sets and 0.5, 0.4 on Wikipedia.
 PROPENSITY_A = 0.55
@@ -36,7 +49,8 @@ PROPENSITY_B = 1.5
 class PerQuery(NamedTuple):
     """The values of a metric for each query; over many queries it is sum(gained) / sum(possible).
 
-    `possible` is 1 for every query, except for PSP@k, where it is the gain of the best possible ranking.
+    `possible` is 1 for every query, except for PSP@k, where it is the gain of the best possible ranking, and for
+    metrics of one kind of item (`metaxc.evaluation.by_kind`), where it is 0 for queries without such a relevant item.
     """
 
     gained: Doubles
@@ -75,6 +89,22 @@ def relevant_counts(relevant: csr_array) -> Rows:
     return np.diff(_canonical(relevant).indptr).astype(np.int64)
 
 
+def pairs_within(pairs: csr_array, allowed: Mask | None) -> csr_array:
+    """A copy of the pairs whose item is allowed: a 1 per pair, sorted, without duplicates and explicit zeros.
+
+    Args:
+        pairs: (queries, items).
+        allowed: (items,) bool, None for all items.
+    """
+    kept = pairs.copy()
+    kept.sum_duplicates()
+    if allowed is not None:
+        kept.data = np.where(allowed[kept.indices], kept.data, 0)
+    kept.eliminate_zeros()
+    kept.data[:] = 1
+    return kept
+
+
 def precision(hit: Mask, k: int) -> Doubles:
     """(queries,) P@k: relevant results among the first k, divided by k."""
     return np.asarray(hit[:, :k].sum(axis=1) / _positive(k), dtype=np.float64)
@@ -91,6 +121,16 @@ def ndcg(hit: Mask, relevant_count: Rows, k: int) -> Doubles:
     gained = hit[:, :k] @ discount[: hit.shape[1]]
     ideal = np.cumsum(discount)[np.minimum(k, relevant_count) - 1]
     return np.asarray(gained / ideal, dtype=np.float64)
+
+
+def harmonic_mean(a: Doubles, b: Doubles) -> Doubles:
+    """2ab / (a + b), elementwise, and 0 where both are 0: near the smaller of the two, so neither can hide the other.
+
+    Args:
+        a, b: Arrays of one shape, not negative.
+    """
+    total = np.asarray(a + b, dtype=np.float64)
+    return np.divide(2.0 * a * b, total, out=np.zeros_like(total), where=total != 0)
 
 
 def inverse_propensities(
@@ -176,7 +216,7 @@ def query_values(
     plain |= {f"nDCG@{k}": ndcg(hit, relevant_count, k) for k in NDCG_AT}
     values = {name: PerQuery(gained, np.ones_like(gained)) for name, gained in plain.items()}
     if inverse_propensity is not None:
-        for k in PRECISION_AT:
+        for k in PSP_AT:
             values[f"PSP@{k}"] = propensity_scored_precision(ranked, hit, relevant, inverse_propensity, k)
     return values
 
@@ -192,7 +232,7 @@ def evaluate_ranking(
         inverse_propensity: (items,) float64, from `inverse_propensities`; PSP@k is computed only if it is given.
 
     Returns:
-        P@1, 3, 5; R@1, 3, 5, 10, 30, 100; nDCG@10; PSP@1, 3, 5.
+        P@1, 3, 5, 30, 50, 100; R@1, 3, 5, 10, 30, 50, 100; nDCG@10; PSP@1, 3, 5.
 
     Example:
         >>> clicked = csr_array([[1, 0, 1], [0, 1, 0]])

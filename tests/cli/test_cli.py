@@ -57,10 +57,42 @@ def test_evaluate_prints_one_object(model, data):
     assert "divides by k" in printed["conventions"]
 
 
-def test_evaluate_prints_a_table_for_people(model, data):
+def test_evaluate_compares_with_the_encoder_unless_told_not_to(model, data):
+    printed = json.loads(run("evaluate", model, data, "--json").stdout)
+    assert list(printed["baselines"]) == ["static encoder alone"], "a static encoder has no pretrained base"
+    assert "baseline" not in printed
+    mixed, alone = printed["generalized"], printed["baselines"]["static encoder alone"]
+    for result in (mixed, alone["generalized"]):
+        assert result["novel"].keys() == result["observed"].keys() == {"P@1", "R@10", "queries"}
+        assert 0 <= result["H"] <= 100
+        assert 0 <= result["novel_share"] <= 100
+    dataset = read_folder(data)
+    clicks = dataset.test.clicks[:, dataset.novel_rows]
+    assert mixed["by_clicks"]["0"]["pairs"] == clicks.nnz
+    assert mixed["by_clicks"]["0"]["items"] == len(np.unique(clicks.indices))
+    low, high = printed["intervals"]["generalized"]["H"]
+    assert low <= mixed["H"] <= high
+    difference = alone["model_minus_baseline"]["novel"]["R@10"]
+    expected = mixed["novel"]["R@10"] - alone["generalized"]["novel"]["R@10"]
+    assert difference["difference"] == pytest.approx(expected)
+    assert difference["below"] is (difference["high"] < 0)
+    assert json.loads(run("evaluate", model, data, "--no-baselines", "--json").stdout)["baselines"] == {}
+
+
+def test_evaluate_prints_tables_for_people(model, data):
     printed = run("evaluate", model, data).stdout
-    assert "zero-shot" in printed
-    assert "P@1" in printed
+    titles = (
+        "Zero-shot",
+        "Generalized",
+        "Novel and observed items in the same ranking",
+        "Recall at 10 by training clicks",
+    )
+    assert all(title in printed for title in titles)
+    lines = [line for line in printed.splitlines() if "encoder alone" in line and "│" in line]
+    assert len(lines) == 4, "one row in each table"
+    for name in ("0", "1-2", "3-4", "5-9", "10-29", "30-99", "100+"):
+        assert f" {name} " in printed
+    assert "encoder alone" not in run("evaluate", model, data, "--no-baselines").stdout
 
 
 def test_search_explain_and_represent_agree_with_the_library(model, tmp_path):

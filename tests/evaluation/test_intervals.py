@@ -3,7 +3,7 @@ import pytest
 
 from metaxc.errors import ConfigError, DataError
 from metaxc.evaluation import intervals
-from metaxc.evaluation.intervals import bootstrap, paired_bootstrap
+from metaxc.evaluation.intervals import bootstrap, paired_bootstrap, paired_interval
 
 
 def test_equal_values_have_an_interval_of_no_width():
@@ -47,6 +47,40 @@ def test_a_ratio_is_drawn_with_its_denominator():
     possible = np.random.default_rng(6).random((40, 1)) + 0.1
     low, high = bootstrap(0.25 * possible, 100, possible=possible)
     np.testing.assert_allclose([low[0], high[0]], [0.25, 0.25])
+
+
+def test_a_resample_in_which_nothing_is_possible_is_left_out():
+    # One query of 20 is counted: a third of the resamples do not contain it.
+    possible = np.zeros((20, 1))
+    possible[0] = 1
+    low, high = bootstrap(7.0 * possible, 100, possible=possible)
+    np.testing.assert_allclose([low[0], high[0]], [7, 7])
+
+
+def test_a_derived_statistic_is_computed_in_each_resample():
+    values = np.random.default_rng(7).random((50, 2))
+    low, high = bootstrap(values, 200, derive=lambda means: means[:, :1] - means[:, 1:])
+    difference_low, difference_high = bootstrap(values[:, :1] - values[:, 1:], 200)
+    np.testing.assert_allclose([low[2], high[2]], [difference_low[0], difference_high[0]])
+    np.testing.assert_allclose(low[:2], bootstrap(values, 200)[0])
+
+
+def test_a_paired_interval_ignores_what_both_systems_share():
+    queries = np.random.default_rng(4).normal(50, 30, 400)
+    noise = np.random.default_rng(5).normal(0, 1, 400)
+    found = paired_interval(queries - 2 + noise, queries)
+    half = 1.96 * noise.std() / 20
+    assert found.difference == pytest.approx(-2 + noise.mean())
+    assert (found.low, found.high) == pytest.approx(
+        (found.difference - half, found.difference + half), abs=0.2 * half
+    )
+    assert found.below
+    assert found.significant
+    other = paired_interval(queries, queries - 2 + noise)
+    assert not other.below
+    assert other.significant
+    same = paired_interval(queries + noise - noise.mean(), queries)
+    assert (same.below, same.significant) == (False, False)
 
 
 def test_the_same_system_twice_does_not_differ():

@@ -63,7 +63,10 @@ HELP = {
 app = typer.Typer(
     help="The paper's tables for your data: main, ablations, oneshot, novel-ratio, latency.\n\n"
     "Each row is written to a JSON-lines file as soon as it is finished; the same command continues an interrupted "
-    "run. Trained encoders and models are saved beside the file and reused by later rows and tables. "
+    "run. Trained encoders and models are saved beside the file and reused by later rows and tables.\n\n"
+    "Columns, percent: zero-shot ranks the novel items only, generalized all items. 'Novel R@10 in the mix' is the "
+    "share of a query's novel relevant items among the first ten of all items; H is its harmonic mean with the same "
+    "of observed items. The result file also has the recall by training clicks.\n\n"
     "Requires: pip install 'metaxc[research]'",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -168,16 +171,17 @@ def _run(name: str, context: Context, out: Path, patterns: Sequence[str], again:
 
 
 def _print_records(table: Table, records: list[Record]) -> None:
+    from metaxc.research.bench.results import find_metric
     from metaxc.research.bench.tables import COLUMNS, LATENCY_COLUMNS
 
     columns, digits = (LATENCY_COLUMNS, 3) if table.name == "latency" else (COLUMNS, 1)
-    heads = [f"{group.replace('_', '-')} {measure}" for group, measure in columns]
     lines = []
     for record in records:
-        values = [record["metrics"].get(group, {}).get(measure) for group, measure in columns]
-        cells = ["failed" if value is None else f"{value:.{digits}f}" for value in values]
+        values = [find_metric(record["metrics"], path) for path in columns.values()]
+        missing = "failed" if "failed" in record else "–"
+        cells = [missing if value is None else f"{value:.{digits}f}" for value in values]
         lines.append([record["row"], *cells])
-    print_table(f"{table.name}: {table.about}", ["", *heads], lines)
+    print_table(f"{table.name}: {table.about}", ["", *columns], lines)
 
 
 def _print_rows(name: str, patterns: Sequence[str], as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,69 +26,191 @@ from metaxc.cli.shared import (
 from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
-    from metaxc.evaluation import Evaluation
-if TYPE_CHECKING:
     from metaxc.emmett import Emmett
     from metaxc.encoders import Encoder
+    from metaxc.evaluation import ByKind, Evaluation, PairedDifference
+
+    Differences = Mapping[str, Mapping[str, PairedDifference]]
 
 
 SHOWN_METRICS = ("P@1", "P@5", "R@10", "R@100", "nDCG@10", "PSP@1")
-NAMES = {"zero_shot": "zero-shot (novel items only)", "generalized": "generalized (all items)"}
+NAMES = {"zero_shot": "Zero-shot (novel items only)", "generalized": "Generalized (all items)"}
+KIND_COLUMNS = [(kind, metric) for kind in ("novel", "observed") for metric in ("R@10", "P@1")]
+MODEL = "metaxc"
 
 
 def evaluate(
     model: Model,
     data: Data,
+    baselines: Annotated[
+        bool,
+        typer.Option(
+            "--baselines/--no-baselines",
+            help="Also evaluate the model's encoder alone and, where that is adapted, the bare pretrained encoder.",
+        ),
+    ] = True,
     baseline: Annotated[
-        str | None, typer.Option(help="Also evaluate: encoder (the bare pretrained encoder).")
+        str | None,
+        typer.Option(
+            help="encoder: also evaluate the bare pretrained encoder where --baselines does not (a static encoder has "
+            'no pretrained base of its own), and print it under "baseline" with --json.'
+        ),
     ] = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate MODEL on the test queries of DATA, ranking only the novel items and ranking all items.
+    """Evaluate MODEL on the test queries of DATA, beside its encoder alone and the bare pretrained encoder.
 
-    With --json: {"zero_shot": {"P@1": …}, "generalized": {…}, "intervals": …, "conventions": …} in percent, and
-    the same of the baseline under "baseline".
+    Three kinds of tables, percent:
+
+    (1) Accuracy when only the novel items are ranked (zero-shot) and when all items are ranked (generalized). P@k:
+    share of relevant items among the first k results. R@k: share of a query's relevant items among the first k.
+
+    (2) Novel and observed items in the same ranking: most clicks are on observed items, so the generalized mean can be
+    high while novel items are never shown. "novel R@10": over queries with a novel relevant item, the share of these
+    items among the first ten of ALL items; "novel P@1": the first result is one of them; "observed" alike. H: harmonic
+    mean of novel and observed R@10, high only if both are. "novel in top 10": share of novel items among the first ten
+    results, relevant or not.
+
+    (3) Recall at 10 by training clicks of the item: of all relevant query-item pairs whose item has so many clicks in
+    training, the share found among the first ten. Novel items have none.
+
+    With --json: {"zero_shot": {"P@1": …}, "generalized": {"P@1": …, "novel": {"P@1", "R@10", "queries"}, "observed": …,
+    "H": …, "novel_share": …, "by_clicks": {"1-2": {"value", "interval", "pairs", "items"}}}, "intervals": …,
+    "conventions": …}, and the same of each baseline under "baselines", with "model_minus_baseline": the paired
+    difference on the same queries.
     """
     set_threads(threads)
     from metaxc.data import read_folder
     from metaxc.encoders import EmbeddingCache, frozen_base
-    from metaxc.evaluation import encoder_search, model_search
+    from metaxc.evaluation import BARE_ENCODER, encoder_baselines, encoder_search, model_search
     from metaxc.evaluation import evaluate as evaluate_search
 
     if baseline not in (None, "encoder"):
         raise ConfigError("Unknown baseline", got=baseline, expected="encoder")
     trained = load_model(model, base, cache)
     dataset, _ = with_split(read_folder(data), trained.about.get("split"))
-    results = {"metaxc": evaluate_search(model_search(trained, dataset), dataset)}
-    if baseline:
+    encoders = encoder_baselines(trained.encoder) if baselines else {}
+    if baseline and BARE_ENCODER not in encoders:
         source = base or trained.about["config"]["base"]
-        bare = frozen_base(trained.encoder, source, EmbeddingCache(cache), dataset.items.texts)
-        results["bare encoder"] = evaluate_search(encoder_search(bare, dataset), dataset)
+        encoders[BARE_ENCODER] = frozen_base(
+            trained.encoder, source, EmbeddingCache(cache), dataset.items.texts
+        )
+    print_status(f"evaluating {MODEL}")
+    results = {MODEL: evaluate_search(model_search(trained, dataset), dataset)}
+    for name, encoder in encoders.items():
+        print_status(f"evaluating {name}")
+        results[name] = evaluate_search(encoder_search(encoder, dataset), dataset)
+    differences = _compare_with_baselines(results)
     if as_json:
-        printed: dict[str, Any] = results["metaxc"].to_dict()
+        printed: dict[str, Any] = results[MODEL].to_dict()
         if baseline:
-            printed["baseline"] = {"name": baseline, **results["bare encoder"].to_dict()}
+            printed["baseline"] = {"name": baseline, **results[BARE_ENCODER].to_dict()}
+        printed["baselines"] = {
+            name: {**results[name].to_dict(), "model_minus_baseline": _differences_dict(found)}
+            for name, found in differences.items()
+        }
         print_json({"data": dataset.name, "model": trained.fingerprint, **printed})
         return
     for setting, name in NAMES.items():
-        _print_results(setting, name, results)
-    print(results["metaxc"].conventions)
+        _print_accuracy(setting, name, results)
+    _print_kinds(results)
+    _print_clicks(results)
+    for name, found in differences.items():
+        _print_losses(name, found)
+    print(results[MODEL].conventions)
 
 
-def _print_results(setting: str, name: str, results: dict[str, Evaluation]) -> None:
-    counts = results["metaxc"].counts[setting]
-    rows = []
-    for system, result in reversed(results.items()):
-        cells = []
-        for metric in SHOWN_METRICS:
-            low, high = result.intervals[setting][metric]
-            cells.append(f"{result[setting][metric]:.1f} ±{(high - low) / 2:.1f}")
-        rows.append([system, *cells])
+def _compare_with_baselines(results: Mapping[str, Evaluation]) -> dict[str, Differences]:
+    """Model minus each baseline on the same queries."""
+    from metaxc.evaluation import paired_intervals, paired_values
+
+    own = paired_values(results[MODEL])
+    return {
+        name: paired_intervals(own, paired_values(result))
+        for name, result in results.items()
+        if name != MODEL
+    }
+
+
+def _differences_dict(differences: Differences) -> dict[str, Any]:
+    return {
+        setting: {metric: {**one._asdict(), "below": one.below} for metric, one in metrics.items()}
+        for setting, metrics in differences.items()
+    }
+
+
+def _print_accuracy(setting: str, name: str, results: Mapping[str, Evaluation]) -> None:
+    counts = results[MODEL].counts[setting]
+    rows = [
+        [
+            system,
+            *(_cell(result[setting][metric], result.intervals[setting][metric]) for metric in SHOWN_METRICS),
+        ]
+        for system, result in _model_last(results)
+    ]
     title = f"{name}: {counts['queries']:,} queries, {counts['items']:,} items; percent ± 95 % interval"
     print_table(title, ["", *SHOWN_METRICS], rows)
+
+
+def _print_kinds(results: Mapping[str, Evaluation]) -> None:
+    columns = [
+        "P@1",
+        "R@10",
+        *(f"{kind}\n{metric}" for kind, metric in KIND_COLUMNS),
+        "H",
+        "novel in\ntop 10",
+    ]
+    rows = []
+    for system, result in _model_last(results):
+        by_kind, overall = _by_kind(result), result["generalized"]
+        figures = [*(by_kind.kinds[kind][metric] for kind, metric in KIND_COLUMNS), by_kind.harmonic_mean]
+        whole = [_cell(overall[metric]) for metric in ("P@1", "R@10")]
+        share = _cell(by_kind.novel_share.value)
+        rows.append([system, *whole, *(_cell(*figure) for figure in figures), share])
+    novel, observed = (len(rows) for rows in _by_kind(results[MODEL]).queries.values())
+    queries = f"{novel:,} queries for a novel item, {observed:,} for an observed one"
+    print_table(f"Novel and observed items in the same ranking: {queries}; percent", ["", *columns], rows)
+
+
+def _print_clicks(results: Mapping[str, Evaluation]) -> None:
+    slices = {system: _by_kind(result).by_clicks for system, result in _model_last(results)}
+    rows = [
+        [system, *(_cell(one.value, one.interval) for one in found.values())]
+        for system, found in slices.items()
+    ]
+    rows.append(["query-item pairs", *(f"{one.pairs:,}" for one in slices[MODEL].values())])
+    print_table("Recall at 10 by training clicks of the item; percent", ["", *slices[MODEL]], rows)
+
+
+def _by_kind(result: Evaluation) -> ByKind:
+    """The split of the generalized ranking, which this command always evaluates."""
+    assert result.by_kind is not None
+    return result.by_kind
+
+
+def _print_losses(baseline: str, differences: Differences) -> None:
+    """Say where the model is below a baseline beyond the interval of the paired difference."""
+    losses = [
+        f"{setting.replace('_', '-')} {metric} {one.difference:+.1f} ({one.low:+.1f} to {one.high:+.1f})"
+        for setting, metrics in differences.items()
+        for metric, one in metrics.items()
+        if one.below
+    ]
+    if losses:
+        print(f"Below the {baseline} on the same queries (points, 95 % interval): {', '.join(losses)}.\n")
+
+
+def _model_last(results: Mapping[str, Evaluation]) -> list[tuple[str, Evaluation]]:
+    return list(results.items())[::-1]
+
+
+def _cell(value: float | None, interval: tuple[float, float] | None = None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.1f}" + ("" if interval is None else f" ±{(interval[1] - interval[0]) / 2:.1f}")
 
 
 def report(

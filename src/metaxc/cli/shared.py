@@ -70,7 +70,7 @@ def print_table(
         table.add_column(column, justify="right" if place >= right_from else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 110).print(table)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

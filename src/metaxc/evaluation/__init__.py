@@ -1,13 +1,17 @@
-"""Evaluation: the zero-shot and generalized protocol, confidence intervals and paired tests."""
+"""Evaluation: the zero-shot and generalized protocol, metrics by kind of item, intervals, paired tests."""
 
-from metaxc.evaluation.intervals import bootstrap, paired_bootstrap
+from metaxc.evaluation.by_kind import KINDS, ByKind, ClickSlice, Figure, evaluate_by_kind
+from metaxc.evaluation.intervals import PairedDifference, bootstrap, paired_bootstrap, paired_interval
+from metaxc.evaluation.paired import PairedValues, paired_intervals, paired_values
 from metaxc.evaluation.protocol import (
+    BARE_ENCODER,
     CONVENTIONS,
     DEPTH,
     SETTINGS,
     Evaluation,
     Search,
     conventions,
+    encoder_baselines,
     encoder_search,
     evaluate,
     item_vectors,
@@ -15,16 +19,28 @@ from metaxc.evaluation.protocol import (
 )
 
 __all__ = [
+    "BARE_ENCODER",
     "CONVENTIONS",
     "DEPTH",
+    "KINDS",
     "SETTINGS",
+    "ByKind",
+    "ClickSlice",
     "Evaluation",
+    "Figure",
+    "PairedDifference",
+    "PairedValues",
     "Search",
     "bootstrap",
     "conventions",
+    "encoder_baselines",
     "encoder_search",
     "evaluate",
+    "evaluate_by_kind",
     "item_vectors",
     "model_search",
     "paired_bootstrap",
+    "paired_interval",
+    "paired_intervals",
+    "paired_values",
 ]

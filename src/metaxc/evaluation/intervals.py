@@ -6,12 +6,17 @@ resamples of a block are one matrix product.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from metaxc.arrays import Doubles
 from metaxc.errors import ConfigError, DataError
+
+SIGNIFICANCE_LEVEL = 0.05
+PAIRED_RESAMPLES = 1_999
+"""Of a paired test among many (a row of a table each); the smallest p is 0.0005."""
 
 BLOCK = 4_000_000
 """Counts in memory at once, 8 bytes each: 100 resamples of 40,000 queries are 32 MB."""
@@ -23,6 +28,7 @@ def bootstrap(
     seed: int = 0,
     *,
     possible: Doubles | None = None,
+    derive: Callable[[Doubles], Doubles] | None = None,
     confidence: float = 0.95,
 ) -> tuple[Doubles, Doubles]:
     """Percentile confidence intervals of means over queries.
@@ -32,11 +38,14 @@ def bootstrap(
         resamples: Number of bootstrap resamples.
         seed: Seed of the resamples; the same seed draws the same queries for any values.
         possible: (queries, metrics) float64; when given, the statistic is sum(values) / sum(possible)
-            instead of the mean (PSP@k, see `metaxc.metrics.PerQuery`).
+            instead of the mean (PSP@k, see `metaxc.metrics.PerQuery`). A resample in which nothing is possible
+            is left out.
+        derive: Computes further statistics of each resample from its metrics, such as a harmonic mean:
+            (n, metrics) float64 -> (n, derived) float64. Their intervals follow those of the metrics.
         confidence: Share of the resamples inside the interval.
 
     Returns:
-        low and high, (metrics,) float64 each.
+        low and high, (metrics,) float64 each; with `derive`, (metrics + derived,).
     """
     _check(values, 2, resamples)
     if possible is not None and possible.shape != values.shape:
@@ -47,10 +56,54 @@ def bootstrap(
     statistics = []
     for counts in _resample_counts(queries, resamples, seed):
         total = counts @ values
-        statistics.append(total / (queries if possible is None else counts @ possible))
+        if possible is None:
+            statistic = total / queries
+        else:
+            with np.errstate(invalid="ignore"):  # 0 / 0: nothing is possible in the resample
+                statistic = total / (counts @ possible)
+        statistics.append(statistic if derive is None else np.column_stack([statistic, derive(statistic)]))
     tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(np.concatenate(statistics), [tail, 1.0 - tail], axis=0)
+    low, high = np.nanquantile(np.concatenate(statistics), [tail, 1.0 - tail], axis=0)
     return low, high
+
+
+class PairedDifference(NamedTuple):
+    """The difference a − b of two systems' means over the same queries.
+
+    Args:
+        difference: The mean of a − b.
+        low, high: Its 95 % interval.
+        p: p-value of "no difference", from a paired bootstrap.
+        significant: Whether p is below 0.05.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    significant: bool
+
+    @property
+    def below(self) -> bool:
+        """Whether a is below b beyond the interval."""
+        return self.high < 0
+
+
+def paired_interval(a: Doubles, b: Doubles, seed: int = 0) -> PairedDifference:
+    """Compare two systems on the same queries.
+
+    Args:
+        a, b: (queries,) a metric of two systems, the same query at the same position.
+        seed: Seed of the resamples.
+
+    Example:
+        >>> paired_interval(np.array([0.0, 50.0, 0.0, 50.0]), np.array([50.0, 100.0, 50.0, 100.0])).below
+        True
+    """
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    p = paired_bootstrap(a, b, PAIRED_RESAMPLES, seed)
+    low, high = bootstrap((a - b)[:, None], seed=seed)
+    return PairedDifference(float((a - b).mean()), float(low[0]), float(high[0]), p, p < SIGNIFICANCE_LEVEL)
 
 
 def paired_bootstrap(a: Doubles, b: Doubles, resamples: int = 10_000, seed: int = 0) -> float:

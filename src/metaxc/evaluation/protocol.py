@@ -17,8 +17,9 @@ from scipy.sparse import csr_array
 from metaxc.arrays import Doubles, Floats, Mask, Rows
 from metaxc.data.dataset import ClickLog, Dataset
 from metaxc.emmett import Emmett
-from metaxc.encoders import Encoder
+from metaxc.encoders import Adapted, Encoder, Pretrained
 from metaxc.errors import ConfigError, DataError
+from metaxc.evaluation.by_kind import BY_KIND_CONVENTIONS, ByKind, evaluate_by_kind, training_counts
 from metaxc.evaluation.intervals import bootstrap
 from metaxc.index.topk import top_k
 from metaxc.metrics import (
@@ -27,6 +28,7 @@ from metaxc.metrics import (
     PerQuery,
     hits,
     inverse_propensities,
+    pairs_within,
     query_values,
     relevant_counts,
 )
@@ -38,6 +40,8 @@ Search = Callable[[Sequence[str], int, Mask | None], Rows]
 SETTINGS = ("zero_shot", "generalized")
 DEPTH = 100
 RESAMPLES = 1000
+BARE_ENCODER = "bare encoder"
+"""The name of a pretrained encoder by itself in tables."""
 
 
 def conventions(a: float = PROPENSITY_A, b: float = PROPENSITY_B) -> str:
@@ -50,6 +54,7 @@ def conventions(a: float = PROPENSITY_A, b: float = PROPENSITY_B) -> str:
         "Filter pairs are removed from the ranking and from the relevant items. "
         "PSP@k is the sum over queries of inverse-propensity gains divided by the sum of the best possible; "
         f"propensities from training clicks with A={a:g}, B={b:g}, novel items counting 0 clicks. "
+        f"{BY_KIND_CONVENTIONS} "
         f"Intervals: 95 % bootstrap over queries, {RESAMPLES} resamples."
     )
 
@@ -71,6 +76,7 @@ class Evaluation:
             on one data set can therefore be passed to `paired_bootstrap` directly.
         queries: Rows in `dataset.test` of the evaluated queries, in the order of `per_query`.
         conventions: What the numbers mean.
+        by_kind: The generalized ranking by kind of item and by training clicks; None if it was not evaluated.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -80,19 +86,36 @@ class Evaluation:
     per_query: Mapping[str, Mapping[str, Doubles]] = field(repr=False)
     queries: Mapping[str, Rows] = field(repr=False)
     conventions: str = field(default=CONVENTIONS, repr=False)
+    by_kind: ByKind | None = field(default=None, repr=False)
 
     def __getitem__(self, setting: str) -> Mapping[str, float]:
         """The metrics of a setting: `evaluation["zero_shot"]["P@1"]`."""
         return self.metrics[setting]
 
+    def metrics_dict(self) -> dict[str, dict[str, Any]]:
+        """The metrics by setting as JSON; "generalized" also has "novel", "observed", "H", "novel_share" and
+        "by_clicks" (`ByKind.to_dict`)."""
+        found: dict[str, dict[str, Any]] = {setting: dict(values) for setting, values in self.metrics.items()}
+        if self.by_kind is not None:
+            found["generalized"] |= self.by_kind.to_dict()
+        return found
+
+    def intervals_dict(self) -> dict[str, dict[str, Any]]:
+        """[low, high] of the 95 % intervals as JSON, under the keys of `metrics_dict`; the slices of "by_clicks"
+        contain their own."""
+        found: dict[str, dict[str, Any]] = {
+            setting: {name: list(interval) for name, interval in ranges.items()}
+            for setting, ranges in self.intervals.items()
+        }
+        if self.by_kind is not None and self.intervals:
+            found["generalized"] |= self.by_kind.intervals_dict()
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         """The results as JSON, without the per-query values."""
         return {
-            **{setting: dict(values) for setting, values in self.metrics.items()},
-            "intervals": {
-                setting: {name: [low, high] for name, (low, high) in ranges.items()}
-                for setting, ranges in self.intervals.items()
-            },
+            **self.metrics_dict(),
+            "intervals": self.intervals_dict(),
             "counts": {setting: dict(counts) for setting, counts in self.counts.items()},
             "seconds": dict(self.seconds),
             "conventions": self.conventions,
@@ -132,15 +155,17 @@ def evaluate(
     seconds: dict[str, float] = {}
     per_query: dict[str, dict[str, Doubles]] = {}
     queries: dict[str, Rows] = {}
+    by_kind: ByKind | None = None
     for setting in settings:
         among = dataset.novel_mask if setting == "zero_shot" else None
-        relevant = _within(test.clicks, among)
+        relevant = pairs_within(test.clicks, among)
         rows = _rows_with_relevant(relevant, setting)
-        excluded = None if filters is None else _within(csr_array(filters[rows]), among)
+        excluded = None if filters is None else pairs_within(csr_array(filters[rows]), among)
         started = time.perf_counter()
         ranked = _rank(search, [test.queries.texts[row] for row in rows], among, excluded, relevant.shape[1])
         seconds[setting] = time.perf_counter() - started
-        values = query_values(ranked, csr_array(relevant[rows]), inverse_propensity=weights)
+        relevant = csr_array(relevant[rows])
+        values = query_values(ranked, relevant, inverse_propensity=weights)
         metrics[setting] = {name: value.percent() for name, value in values.items()}
         per_query[setting] = {n: 100.0 * v.gained / v.possible.mean() for n, v in values.items()}
         queries[setting] = rows
@@ -150,7 +175,11 @@ def evaluate(
         }
         if intervals:
             ranges[setting] = _intervals(values, seed)
-    return Evaluation(metrics, ranges, counts, seconds, per_query, queries, conventions(*propensity))
+        if setting == "generalized":
+            by_kind = evaluate_by_kind(
+                ranked, relevant, dataset, rows, resamples=RESAMPLES if intervals else 0, seed=seed
+            )
+    return Evaluation(metrics, ranges, counts, seconds, per_query, queries, conventions(*propensity), by_kind)
 
 
 def _remove_filter_pairs(dataset: Dataset) -> tuple[ClickLog, csr_array | None]:
@@ -171,7 +200,7 @@ def _remove_filter_pairs(dataset: Dataset) -> tuple[ClickLog, csr_array | None]:
         )
     if filters is None or filters.nnz == 0:
         return test, None
-    clicks, filters = _binarise(test.clicks), _binarise(filters)
+    clicks, filters = pairs_within(test.clicks, None), pairs_within(filters, None)
     relevant = csr_array(clicks - clicks.multiply(filters))
     relevant.eliminate_zeros()
     return ClickLog(test.queries, relevant), filters
@@ -179,10 +208,7 @@ def _remove_filter_pairs(dataset: Dataset) -> tuple[ClickLog, csr_array | None]:
 
 def _training_weights(dataset: Dataset, a: float, b: float) -> Doubles:
     """(items,) inverse propensities from the training clicks on observed items; novel items count 0 clicks."""
-    log = dataset.observed_log()
-    clicked = np.zeros(len(dataset.items), dtype=np.int64)
-    clicked[dataset.observed_rows] = np.bincount(log.clicks.indices, minlength=log.clicks.shape[1])
-    return inverse_propensities(clicked, len(log), a, b)
+    return inverse_propensities(training_counts(dataset), len(dataset.observed_log()), a, b)
 
 
 def _rows_with_relevant(relevant: csr_array, setting: str) -> Rows:
@@ -231,24 +257,6 @@ def _intervals(values: Mapping[str, PerQuery], seed: int) -> dict[str, tuple[flo
     return {name: (float(low[i]), float(high[i])) for i, name in enumerate(values)}
 
 
-def _within(pairs: csr_array, among: Mask | None) -> csr_array:
-    """The pairs whose item may be ranked."""
-    allowed = _binarise(pairs)
-    if among is not None:
-        allowed.data *= among[allowed.indices]
-        allowed.eliminate_zeros()
-    return allowed
-
-
-def _binarise(pairs: csr_array) -> csr_array:
-    """A copy with a 1 per pair, sorted, without duplicates and explicit zeros."""
-    pairs = pairs.copy()
-    pairs.sum_duplicates()
-    pairs.eliminate_zeros()
-    pairs.data[:] = 1.0
-    return pairs
-
-
 QueryEncoder = Callable[[Sequence[str]], Floats]
 """Query texts to (n, dim) float32."""
 
@@ -261,6 +269,18 @@ def model_search(model: Emmett, dataset: Dataset) -> Search:
 def encoder_search(encoder: Encoder, dataset: Dataset) -> Search:
     """Search by an encoder alone: dense retrieval, the baseline."""
     return _vector_search(encoder.encode_queries, encoder.encode_items(dataset.items.texts), dataset)
+
+
+def encoder_baselines(encoder: Encoder) -> dict[str, Encoder]:
+    """What a model must always be compared with, by name: its encoder alone, and the pretrained base of an adapted one.
+
+    Args:
+        encoder: The encoder of a model.
+    """
+    if isinstance(encoder, Adapted) and encoder.base is not None:
+        return {"adapted encoder alone": encoder, BARE_ENCODER: encoder.base}
+    pretrained = encoder.kind == Pretrained.kind
+    return {BARE_ENCODER if pretrained else f"{encoder.kind} encoder alone": encoder}
 
 
 def item_vectors(model: Emmett, dataset: Dataset) -> Floats:

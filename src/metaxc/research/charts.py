@@ -20,6 +20,7 @@ from metaxc.extras import import_extra
 if TYPE_CHECKING:
     from metaxc.research.report.comparison import ConfidenceInterval
     from metaxc.research.report.gains import SimilarityBin
+    from metaxc.research.report.mixed_ranking import MixedRow
     from metaxc.research.report.report_data import BenchTable, LearningCurve
     from metaxc.research.report.slices import Slices
     from metaxc.research.theory.study_results import SettingSummary
@@ -117,6 +118,48 @@ def draw_dots(dots: Sequence[Dot], axis: str, label: str, legend: bool = True) -
     lines = max(label.count("\n") + 1 for label in labels.values())
     height = len(groups) * max(16 * len(systems) + 14, 13 * lines + 8)
     return _inline_svg(alt.layer(rules, points), label, height)
+
+
+def draw_click_recall(rows: Sequence[MixedRow]) -> str:
+    """SVG: recall at 10 of each system by training clicks of the item; slices without pairs are left out."""
+    alt = import_altair()
+    systems = [row.name for row in rows]
+    values = [
+        {
+            "clicks": name.replace("-", "–"),
+            "system": row.name,
+            "value": one.value,
+            "low": one.value if one.interval is None else one.interval[0],
+            "high": one.value if one.interval is None else one.interval[1],
+        }
+        for row in rows
+        for name, one in row.by_kind.by_clicks.items()
+        if one.value is not None
+    ]
+    order = list(dict.fromkeys(value["clicks"] for value in values))
+    legend = alt.Legend(title=None, orient="top", direction="vertical", labelLimit=WIDTH, symbolSize=80)
+    base = alt.Chart(alt.Data(values=values)).encode(
+        x=alt.X(
+            "clicks:N",
+            sort=order,
+            title="training clicks of the item",
+            scale=alt.Scale(paddingInner=0.35),
+            axis=alt.Axis(labelAngle=0, grid=False),
+        ),
+        xOffset=alt.XOffset(field="system", type="nominal", sort=systems),
+        color=alt.Color(
+            "system:N",
+            scale=alt.Scale(domain=systems, range=_cycle(COLOURS, len(systems))),
+            legend=legend,
+        ),
+    )
+    title = "recall at 10, percent"
+    bars = base.mark_bar(opacity=0.85).encode(y=alt.Y("value:Q", title=title, axis=alt.Axis(tickCount=5)))
+    rules = base.mark_rule(strokeWidth=1.5).encode(
+        y=alt.Y("low:Q", title=title), y2=alt.Y2("high:Q"), color=alt.value(TEXT_COLOUR)
+    )
+    label = "Recall at 10 by training clicks of the item, with 95 % intervals"
+    return _inline_svg(alt.layer(bars, rules), label, 240)
 
 
 def draw_gains(bins: Sequence[SimilarityBin]) -> str:

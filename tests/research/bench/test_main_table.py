@@ -35,6 +35,13 @@ class TestMain:
         assert recall["oracle (adapted)"] >= recall["metaxc"]
         assert found["metaxc (frozen)"]["metrics"] == found["metaxc"]["metrics"]
         assert found["bare encoder"]["versus_default"]["zero_shot"]["R@10"]["significant"] is True
+        # Novel items compete with observed ones here, four of them right for each query.
+        mixed = found["metaxc"]["metrics"]["generalized"]
+        assert mixed["novel"]["R@10"] > 95
+        assert mixed["H"] > found["bare encoder"]["metrics"]["generalized"]["H"] + 30
+        assert mixed["by_clicks"]["0"]["pairs"] == 160
+        assert found["metaxc"]["intervals"]["generalized"]["novel"]["R@10"][1] <= 100
+        assert found["bare encoder"]["versus_default"]["novel"]["R@10"]["significant"] is True
         assert found["metaxc"]["counts"]["zero_shot"] == {"queries": 160, "items": 40}
         assert found["metaxc"]["config"]["settings"]["recipe"]["folds"] == 1
 

@@ -163,6 +163,8 @@ def record(row, values, group="g", **more):
         "zero_shot": {"P@1": values[0], "R@10": values[1]},
         "generalized": {"P@1": values[2], "R@10": values[3]},
     }
+    if len(values) > 4:
+        metrics["generalized"] |= {"novel": {"R@10": values[4]}, "H": values[5]}
     head = {"table": "main", "row": row, "group": group, "data": "shop", "fingerprint": "f"}
     head["config"] = {"digest": row, "settings": {}}
     return {**head, "metrics": metrics, "intervals": {}, **more}
@@ -170,15 +172,24 @@ def record(row, values, group="g", **more):
 
 class TestTables:
     def rows(self):
-        intervals = {"zero_shot": {"P@1": [39.0, 45.0], "R@10": [58.0, 62.0]}}
+        intervals = {
+            "zero_shot": {"P@1": [39.0, 45.0], "R@10": [58.0, 62.0]},
+            "generalized": {"novel": {"R@10": [4.0, 7.0]}, "H": [9.0, 12.0]},
+        }
         failed = record("BM25", (0, 0, 0, 0), "terms", failed="It went\n  wrong") | {
             "metrics": {},
             "seconds": {},
         }
         return [
             record("bare encoder", (20.0, 30.0, 10.0, 10.0), "frozen encoder"),
-            record("metaxc", (42.0, 60.0, 50.0, 55.0), "adapted encoder", default=True, intervals=intervals),
-            record("adapted encoder alone", (40.0, 63.0, 20.0, 25.0), "adapted encoder"),
+            record(
+                "metaxc",
+                (42.0, 60.0, 50.0, 55.0, 5.5, 10.0),
+                "adapted encoder",
+                default=True,
+                intervals=intervals,
+            ),
+            record("adapted encoder alone", (40.0, 63.0, 20.0, 25.0, 15.8, 11.0), "adapted encoder"),
             record("oracle (adapted)", (70.0, 80.0, 51.0, 56.0), group="oracle"),
             failed,
         ]
@@ -186,12 +197,16 @@ class TestTables:
     def test_by_hand(self):
         lines = render_markdown(self.rows()).splitlines()
         assert lines[:3] == ["## shop", "", "### main"]
-        assert lines[4].startswith("|  | zero-shot P@1 | zero-shot R@10 | generalized P@1 ")
-        assert lines[9] == "| metaxc | **42.0** | 60.0 | **50.0** | **55.0** |"
-        assert lines[8] == "| adapted encoder alone | 40.0 ≈ | **63.0** | 20.0 | 25.0 |"
-        assert lines[7] == "| bare encoder | 20.0 | 30.0 | 10.0 | 10.0 |"
-        assert lines[10] == "| oracle (adapted) | 70.0 | 80.0 | 51.0 | 56.0 |"
-        assert lines[6] == "| BM25 | – | – | – | – |"
+        assert lines[4] == (
+            "|  | zero-shot P@1 | zero-shot R@10 | generalized P@1 | generalized R@10 | novel R@10 in the mix | H |"
+        )
+        assert lines[9] == "| metaxc | **42.0** | 60.0 | **50.0** | **55.0** | 5.5 | 10.0 |"
+        assert (
+            lines[8] == "| adapted encoder alone | 40.0 ≈ | **63.0** | 20.0 | 25.0 | **15.8** | **11.0** ≈ |"
+        )
+        assert lines[7] == "| bare encoder | 20.0 | 30.0 | 10.0 | 10.0 | – | – |"
+        assert lines[10] == "| oracle (adapted) | 70.0 | 80.0 | 51.0 | 56.0 | – | – |"
+        assert lines[6] == "| BM25 | – | – | – | – | – | – |"
         assert lines[12].endswith("from the bare encoder 60 % of the way to the oracle (adapted).")
         assert lines[14] == "BM25: not measured (It went wrong)"
 

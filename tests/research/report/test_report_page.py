@@ -69,17 +69,32 @@ class Page(HTMLParser):
 
 
 class TestPage:
+    def test_novel_and_observed_items_in_one_ranking(self, page, report):
+        section = page[page.index('<section id="mixed"') : page.index('<section id="similarity"')]
+        words = " ".join(" ".join(Page(section).words).split())
+        assert "160 queries have a novel relevant item, 160 an observed one" in words
+        for name in ("novel R@10", "novel P@1", "observed R@10", "H", "novel in top 10"):
+            assert f'<th scope="col" class="n">{name}</th>' in section
+        model, bare = report.mixed.rows
+        assert f"<strong>{model.cells[2].number.value:.1f}</strong>" in section
+        assert f"<strong>{bare.cells[2].number.value:.1f}</strong>" in section
+        assert "▲ model better" in section
+        assert 'aria-label="Recall at 10 by training clicks of the item, with 95 % intervals"' in section
+        # In this world an item has 20 clicks, or none that a model may see: 40 and 160 items, 160 and 640 pairs.
+        assert "10–29 160 640" in words
+        assert "0 40 160" in words
+
     def test_all_sections_are_there_and_every_link_leads_to_one(self, page):
         parsed = Page(page)
         assert parsed.open == []
-        wanted = ["headline", "similarity", "slices", "items", "curves", "latency", "provenance"]
+        wanted = ["headline", "mixed", "similarity", "slices", "items", "curves", "latency", "provenance"]
         assert parsed.links == [f"#{name}" for name in wanted]
         assert set(wanted) <= set(parsed.ids)
         assert len(parsed.ids) == len(set(parsed.ids)), "ids are unique, those of the plots too"
         assert page.lstrip().startswith("<!doctype html>")
         assert '<html lang="en">' in page
-        assert parsed.tags.count("svg") == 7
-        assert page.count('role="img" aria-label=') == 7
+        assert parsed.tags.count("svg") == 8
+        assert page.count('role="img" aria-label=') == 8
         assert "The model has no learning curves" in page
 
     def test_the_page_loads_nothing(self, page):

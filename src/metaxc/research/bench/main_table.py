@@ -19,7 +19,7 @@ from metaxc.arrays import Floats, Mask
 from metaxc.classifiers import ridge
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
-from metaxc.evaluation.protocol import Search, encoder_search, model_search
+from metaxc.evaluation.protocol import BARE_ENCODER, Search, encoder_search, model_search
 from metaxc.irene import SIZES, Irene
 from metaxc.research.bench.context import Context
 from metaxc.research.bench.rows import (
@@ -42,7 +42,7 @@ from metaxc.research.bench.rows import (
     with_vectors,
 )
 
-BARE = "bare encoder"
+BARE = BARE_ENCODER
 ORACLE_ADAPTED, ORACLE_FROZEN = "oracle (adapted)", "oracle (frozen)"
 RATIOS = (10, 20, 30, 40)
 RATIO_SYSTEMS = (BARE, "adapted encoder alone", DEFAULT)

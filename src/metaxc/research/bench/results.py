@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,9 @@ import numpy as np
 from metaxc.arrays import Doubles
 from metaxc.artifacts import atomic_file, json_digest
 from metaxc.errors import DataError
-from metaxc.evaluation.intervals import bootstrap, paired_bootstrap
-from metaxc.research.bench.rows import PER_QUERY_METRICS, PerQuery
+from metaxc.evaluation.paired import PairedValues, paired_intervals
 
 Record = dict[str, Any]
-
-SIGNIFICANCE_LEVEL = 0.05
-RESAMPLES = 1_999
 
 
 class Results:
@@ -59,7 +56,7 @@ class Results:
         ]
         return found[-1] if found else None
 
-    def append(self, record: Record, per_query: PerQuery) -> Record:
+    def append(self, record: Record, per_query: PairedValues) -> Record:
         """Write a row, compared with the default where that is known; returns the written record."""
         if per_query:
             self._save_per_query(record_key(record), per_query)
@@ -90,12 +87,12 @@ class Results:
     def compare_records(
         self, record: Record, default: Record
     ) -> dict[str, dict[str, dict[str, float | bool]]]:
-        """Row minus default on the same queries, by setting and metric; empty where the queries differ."""
+        """Row minus default on the same queries, by setting ("novel" and "observed": kinds of items in the generalized
+        ranking) and metric; empty where the queries differ."""
         own, other = self.load_per_query(record_key(record)), self.load_per_query(record_key(default))
         return {
-            setting: {name: compare(values[name], other[setting][name]) for name in PER_QUERY_METRICS}
-            for setting, values in own.items()
-            if setting in other and np.array_equal(values["queries"], other[setting]["queries"])
+            setting: {name: one._asdict() for name, one in differences.items()}
+            for setting, differences in paired_intervals(own, other).items()
         }
 
     def load_per_query(self, key: str) -> dict[str, dict[str, Doubles]]:
@@ -109,7 +106,7 @@ class Results:
                     found.setdefault(setting, {})[metric] = arrays[name]
         return found
 
-    def _save_per_query(self, key: str, per_query: PerQuery) -> None:
+    def _save_per_query(self, key: str, per_query: PairedValues) -> None:
         self.arrays.mkdir(parents=True, exist_ok=True)
         named = {
             f"{setting} {name}": np.asarray(values, np.int64 if name == "queries" else np.float32)
@@ -127,6 +124,14 @@ class Results:
         if complete < len(content):
             with self.path.open("r+b") as file:
                 file.truncate(complete)
+
+
+def find_metric(values: Record, path: Sequence[str]) -> Any:
+    """The value at a path of keys, such as ("generalized", "novel", "R@10"); None where a record does not have it."""
+    found: Any = values
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
 
 
 def record_key(record: Record) -> str:
@@ -154,18 +159,3 @@ def read_records(path: Path) -> list[Record]:
             ) from error
         records.append(record)
     return records
-
-
-def compare(own: Doubles, other: Doubles, seed: int = 0) -> dict[str, float | bool]:
-    """Mean of own − other over the same queries, with its 95 % interval, the p-value of a paired bootstrap, and whether
-    that is below 0.05."""
-    a, b = np.asarray(own, np.float64), np.asarray(other, np.float64)
-    low, high = bootstrap((a - b)[:, None], seed=seed)
-    p = paired_bootstrap(a, b, resamples=RESAMPLES, seed=seed)
-    return {
-        "difference": float((a - b).mean()),
-        "low": float(low[0]),
-        "high": float(high[0]),
-        "p": p,
-        "significant": p < SIGNIFICANCE_LEVEL,
-    }

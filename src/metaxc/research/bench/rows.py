@@ -12,24 +12,17 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from numpy.typing import NDArray
-
 from metaxc.arrays import Floats
 from metaxc.artifacts import json_digest
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder
+from metaxc.evaluation.paired import PairedValues, paired_values
 from metaxc.evaluation.protocol import Evaluation, Search, encoder_search, evaluate, model_search
 from metaxc.research.baselines import BASELINES, scorer_search
 from metaxc.research.bench.context import Context
 
 Settings = dict[str, Any]
-PerQuery = Mapping[str, Mapping[str, NDArray[Any]]]
-"""Values by setting and metric."""
-
-PER_QUERY_METRICS = ("P@1", "R@10")
-"""Metrics whose per-query values are saved, for paired tests."""
-
 TERMS, FROZEN, ADAPTED, ORACLE = "terms", "frozen encoder", "adapted encoder", "oracle"
 SIZES_GROUP = "other sizes"
 DEFAULT = "metaxc"
@@ -46,19 +39,20 @@ class RowResult:
     """The result of a row.
 
     Args:
-        metrics: By setting ("zero_shot", "generalized") and metric, percent; other measures by their own names.
-        intervals: (low, high) of the 95 % intervals, by setting and metric.
+        metrics: By setting ("zero_shot", "generalized") and metric, percent, as in `Evaluation.metrics_dict`; other
+            measures by their own names.
+        intervals: [low, high] of the 95 % intervals, under the same keys.
         counts: Number of evaluated "queries" and of ranked "items", by setting.
         seconds: Wall-clock time, by stage.
-        per_query: (queries,) by setting and metric (`PER_QUERY_METRICS`), with "queries", the rows in the test log.
+        per_query: Values for each query that can be compared with those of other rows.
         note: What a reader of the numbers must know.
     """
 
-    metrics: Mapping[str, Mapping[str, float]]
-    intervals: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    metrics: Mapping[str, Mapping[str, Any]]
+    intervals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
-    per_query: PerQuery = field(default_factory=dict, repr=False)
+    per_query: PairedValues = field(default_factory=dict, repr=False)
     note: str = ""
 
     @classmethod
@@ -70,15 +64,9 @@ class RowResult:
             fit: Seconds of the training before it.
             note: What a reader of the numbers must know.
         """
-        per_query: PerQuery = {
-            setting: {
-                **{name: values[name] for name in PER_QUERY_METRICS},
-                "queries": evaluation.queries[setting],
-            }
-            for setting, values in evaluation.per_query.items()
-        }
         seconds = {"fit": fit, "search": sum(evaluation.seconds.values())}
-        return cls(evaluation.metrics, evaluation.intervals, evaluation.counts, seconds, per_query, note)
+        metrics, intervals = evaluation.metrics_dict(), evaluation.intervals_dict()
+        return cls(metrics, intervals, evaluation.counts, seconds, paired_values(evaluation), note)
 
 
 @dataclass(frozen=True)

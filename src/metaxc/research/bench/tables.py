@@ -1,8 +1,10 @@
 """The benchmark's tables by name: running their rows, and printing result files as Markdown.
 
 Rows that are finished are skipped; a failure is recorded and the other rows run. In Markdown, the best value of each
-column is bold (oracles excluded), and "≈" marks a value inside the default model's 95 % interval. *Gap closed* is how
-far the default model gets from the bare encoder to an oracle.
+column is bold (oracles excluded), and "≈" marks a value inside the default model's 95 % interval. *Novel R@10 in the
+mix* is the share of a query's novel relevant items among the first ten of all items, *H* its harmonic mean with the
+same of observed items (`metaxc.evaluation.by_kind`). *Gap closed* is how far the default model gets from the bare
+encoder to an oracle.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from metaxc.research.bench.main_table import (
     main_table,
     novel_ratio_table,
 )
-from metaxc.research.bench.results import Record, Results, record_key
+from metaxc.research.bench.results import Record, Results, find_metric, record_key
 from metaxc.research.bench.rows import (
     ADAPTED,
     FROZEN,
@@ -50,8 +52,19 @@ TABLES: dict[str, Callable[[], Table]] = {
     "latency": latency_table,
 }
 
-COLUMNS = [(setting, metric) for setting in ("zero_shot", "generalized") for metric in ("P@1", "R@10")]
-LATENCY_COLUMNS = [(name, measure) for name in BATCHES for measure in ("ms", "times encoding")]
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "zero-shot P@1": ("zero_shot", "P@1"),
+    "zero-shot R@10": ("zero_shot", "R@10"),
+    "generalized P@1": ("generalized", "P@1"),
+    "generalized R@10": ("generalized", "R@10"),
+    "novel R@10 in the mix": ("generalized", "novel", "R@10"),
+    "H": ("generalized", "H"),
+}
+"""Where each column's value is in the metrics of a record."""
+
+LATENCY_COLUMNS: dict[str, tuple[str, ...]] = {
+    f"{name} {measure}": (name, measure) for name in BATCHES for measure in ("ms", "times encoding")
+}
 
 
 def get_table(name: str) -> Table:
@@ -124,10 +137,7 @@ def _run_row(
     record: dict[str, Any] = {
         **head,
         "metrics": {name: dict(values) for name, values in result.metrics.items()},
-        "intervals": {
-            setting: {name: [low, high] for name, (low, high) in ranges.items()}
-            for setting, ranges in result.intervals.items()
-        },
+        "intervals": {setting: dict(ranges) for setting, ranges in result.intervals.items()},
         "counts": {setting: dict(counts) for setting, counts in result.counts.items()},
         "seconds": {**result.seconds, "row": time.perf_counter() - started},
         "threads": torch.get_num_threads(),
@@ -155,11 +165,8 @@ def _record_head(context: Context, table: Table, row: Row) -> Record:
 
 
 def _summarise(record: Record) -> str:
-    parts = [
-        f"{setting.replace('_', '-')} P@1 {values['P@1']:.1f} R@10 {values['R@10']:.1f}"
-        for setting, values in record["metrics"].items()
-        if "P@1" in values
-    ]
+    values = {name: find_metric(record["metrics"], path) for name, path in COLUMNS.items()}
+    parts = [f"{name} {value:.1f}" for name, value in values.items() if value is not None]
     return ", ".join([*parts, f"{record['seconds']['row']:.1f} s"])
 
 
@@ -191,12 +198,9 @@ def render_table(rows: Sequence[Record]) -> str:
         body = [[row["row"], *_latency_cells(row)] for row in rows]
         closed = ""
     else:
-        heads = [f"{setting.replace('_', '-')} {metric}" for setting, metric in COLUMNS]
+        heads = list(COLUMNS)
         default = next((row for row in rows if row.get("default") and "failed" not in row), None)
-        body = [
-            [row["row"], *(_cell(row, setting, metric, rows, default) for setting, metric in COLUMNS)]
-            for row in rows
-        ]
+        body = [[row["row"], *(_cell(row, path, rows, default) for path in COLUMNS.values())] for row in rows]
         closed = _describe_gap(gap_closed(rows))
     lines = [["", *heads], ["---"] * (len(heads) + 1), *body]
     failures = [
@@ -231,13 +235,13 @@ def _describe_gap(closed: Mapping[str, float]) -> str:
     return f"Gap closed, zero-shot R@10: from the bare encoder {parts}."
 
 
-def _cell(row: Record, setting: str, metric: str, rows: Sequence[Record], default: Record | None) -> str:
-    value = row["metrics"].get(setting, {}).get(metric)
+def _cell(row: Record, path: Sequence[str], rows: Sequence[Record], default: Record | None) -> str:
+    value = find_metric(row["metrics"], path)
     if value is None:
         return "–"
     text = f"{value:.1f}"
     others = [
-        other["metrics"].get(setting, {}).get(metric)
+        find_metric(other["metrics"], path)
         for other in rows
         if other["group"] != ORACLE and (row["table"] != "novel-ratio" or other["group"] == row["group"])
     ]
@@ -245,13 +249,13 @@ def _cell(row: Record, setting: str, metric: str, rows: Sequence[Record], defaul
     if row["group"] != ORACLE and best is not None and text == f"{best:.1f}":
         text = f"**{text}**"
     if default is not None and row is not default:
-        low, high = default["intervals"].get(setting, {}).get(metric, (1.0, 0.0))
+        low, high = find_metric(default["intervals"], path) or (1.0, 0.0)
         text += " ≈" if low <= value <= high else ""
     return text
 
 
 def _latency_cells(row: Record) -> list[str]:
-    values = [row["metrics"].get(name, {}).get(measure) for name, measure in LATENCY_COLUMNS]
+    values = [find_metric(row["metrics"], path) for path in LATENCY_COLUMNS.values()]
     return ["–" if value is None else f"{value:.3g}" for value in values]
 
 

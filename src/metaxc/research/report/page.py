@@ -25,6 +25,8 @@ from metaxc.research.report.comparison import (
     Comparison,
     ConfidenceInterval,
 )
+from metaxc.research.report.mixed_ranking import COLUMNS as MIXED_COLUMNS
+from metaxc.research.report.mixed_ranking import MixedCell
 from metaxc.research.report.report_data import Report
 
 TEMPLATE = "report.html.j2"
@@ -51,6 +53,7 @@ def render_page(report: Report, provenance: Provenance) -> str:
     """The HTML page, with its charts."""
     names = dict(report.systems)
     plots = {
+        "clicks": Markup(charts.draw_click_recall(report.mixed.rows)),
         "gain": Markup(charts.draw_gains(report.gains.bins)),
         "slices": [Markup(charts.draw_slices(part, names)) for part in report.slices],
         "curves": [Markup(charts.draw_curve(curve)) for curve in report.curves],
@@ -62,6 +65,7 @@ def render_page(report: Report, provenance: Provenance) -> str:
         provenance=provenance,
         plots=plots,
         shown=SHOWN_METRICS,
+        mixed_columns=MIXED_COLUMNS,
         settings=SETTING_NAMES,
         short=SHORT_NAMES,
         level=SIGNIFICANCE_LEVEL,
@@ -105,7 +109,7 @@ def format_interval(number: ConfidenceInterval) -> str:
     return f"{number.low:.1f} to {number.high:.1f}".replace("-", "−")
 
 
-def format_verdict(comparison: Comparison) -> str:
+def format_verdict(comparison: Comparison | MixedCell) -> str:
     """A comparison as a symbol and a word."""
     words = {"better": "model better", "worse": "model worse", "same": "no difference"}
     return f"{MARKS[comparison.verdict]} {words[comparison.verdict]}"

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder, Pretrained
 from metaxc.errors import DataError
+from metaxc.evaluation.by_kind import KINDS
 from metaxc.evaluation.protocol import SETTINGS, Search, encoder_search, model_search
 from metaxc.research.latency import ModelLatency, measure_latency
 from metaxc.research.report.comparison import (
@@ -33,6 +34,7 @@ from metaxc.research.report.comparison import (
     summarise,
 )
 from metaxc.research.report.gains import ItemGains, compute_gains
+from metaxc.research.report.mixed_ranking import MixedRanking, compare_mixed_ranking
 from metaxc.research.report.slices import Slices, compute_slices
 
 CURVE_POINTS = 200
@@ -51,6 +53,22 @@ class BenchRow(BaseModel):
         default_factory=dict, description="low and high of 95 % intervals, by setting and metric"
     )
     seconds: dict[str, float] = Field(default_factory=dict, description="seconds, by stage")
+
+    @field_validator("metrics", "intervals", mode="before")
+    @classmethod
+    def _flatten_kinds(cls, settings: Any) -> Any:
+        """{"novel": {"R@10": …}} becomes "novel R@10"; "by_clicks" and figures without a value are left out."""
+        if not isinstance(settings, Mapping) or not all(isinstance(v, Mapping) for v in settings.values()):
+            return settings
+        flat: dict[str, dict[str, Any]] = {}
+        for setting, values in settings.items():
+            figures = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
+            for kind in KINDS:
+                nested = values.get(kind)
+                for name, value in nested.items() if isinstance(nested, Mapping) else ():
+                    figures[f"{kind} {name}"] = value
+            flat[setting] = {name: value for name, value in figures.items() if value is not None}
+        return flat
 
 
 @dataclass(frozen=True)
@@ -92,6 +110,7 @@ class Report:
         systems: Name by key ("model", "adapted", "bare"), in the order of the rows.
         summary: The result in a few sentences.
         headlines: The table of each setting.
+        mixed: Novel and observed items in the generalized ranking.
         gains: Gains and losses of single novel items.
         slices: R@10 by kind of item and of query.
         curves: Learning curves, where the model has them.
@@ -107,6 +126,7 @@ class Report:
     systems: Mapping[str, str]
     summary: str
     headlines: Mapping[str, Headline]
+    mixed: MixedRanking
     gains: ItemGains
     slices: Sequence[Slices]
     curves: Sequence[LearningCurve]
@@ -158,6 +178,7 @@ def build_report(
         {system.key: system.name for system in systems},
         summarise(headlines),
         headlines,
+        compare_mixed_ranking(systems),
         gains,
         slices,
         learning_curves(model.about),
@@ -248,7 +269,7 @@ def build_bench_tables(rows: Sequence[BenchRow]) -> list[BenchTable]:
         for setting in SETTINGS:
             measured = [row for row in latest.values() if row.metrics.get(setting)]
             names = {name for row in measured for name in row.metrics[setting]}
-            metrics = [name for name in SHOWN_METRICS if name in names]
+            metrics = [name for name in (*SHOWN_METRICS, "novel R@10", "H") if name in names]
             if metrics:
                 tables.append(BenchTable(table, data, setting, metrics, measured))
     return tables

@@ -14,6 +14,7 @@ import numpy as np
 
 from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.data.dataset import Dataset
+from metaxc.evaluation.by_kind import training_counts
 from metaxc.evaluation.intervals import bootstrap
 from metaxc.research.report.comparison import (
     BARE,
@@ -66,13 +67,6 @@ def compute_slices(systems: Sequence[System], dataset: Dataset) -> list[Slices]:
         *(_by_item_length(systems, dataset, setting, pairs[setting]) for setting in pairs),
         *(_by_query_length(systems, dataset, setting) for setting in pairs),
     ]
-
-
-def training_counts(dataset: Dataset) -> Rows:
-    """(items,) int64: the training clicks of each item, 0 for novel items, whose clicks are hidden."""
-    counts = np.bincount(dataset.train.clicks.indices, minlength=len(dataset.items)).astype(np.int64)
-    counts[dataset.novel_mask] = 0
-    return counts
 
 
 def click_bounds(counts: Rows) -> tuple[int, int]:

@@ -1,0 +1,188 @@
+"""How items with many, few and no clicks rank together: the search for the constants of the item vector.
+
+The objective: the best mean of overall P@1 and R@10; then, of all settings within a given cost of it, the one under
+which novel items are found best among all others. Most of that is free: many settings tie in the mean, and among these
+novel items may vanish or be found (docs/decisions.md).
+
+Every constant moves on a ladder of values without an end, up or down while that helps, so no choice ends at the edge of
+a grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from metaxc.emmett import Calibration
+from metaxc.tuning.qualities import MixedQuality, mean_mixed_quality
+from metaxc.tuning.shortlists import Setting, Shortlist
+
+COST = 0.5
+"""Points of overall accuracy (mean of P@1 and R@10) that may be given up so that novel items are found."""
+
+JUMPS = (-4, -2, -1, 1, 2, 4)
+"""Steps on a ladder that are tried at once: large ones leave a local optimum, small ones refine it."""
+
+MOST_ROUNDS = 12
+CURVE_STEPS = range(-6, 9)
+
+
+def _ladder(start: float, factor: float, least: int = -12, most: int = 12) -> dict[int, float]:
+    return {step: start * factor**step for step in range(least, most + 1)}
+
+
+LADDERS: dict[str, dict[int, float]] = {
+    "own": _ladder(1.5, 1.3),
+    "prior_clicks": _ladder(30.0, 3**0.5),
+    "novelty_prior": _ladder(3.0, 3**0.5),
+    "novel_scale": _ladder(1.0, 1.1),
+    "exposure": {
+        step: 0.04 * (1.35 ** abs(step) - 1) * (1 if step > 0 else -1) for step in range(-16, 17)
+    },
+    "strength": {-9: 0.0, **_ladder(1.0, 1.4, -8, 9)},
+}
+"""The values of each constant, by step; they reach from negligible to overwhelming."""
+
+PAIRS = (
+    ("own", "prior_clicks"),
+    ("novel_scale", "exposure"),
+    ("novelty_prior", "exposure"),
+    ("strength", "novel_scale"),
+    ("strength", "exposure"),
+)
+"""Constants that can replace each other in part, so that moving one alone does not help."""
+
+Steps = dict[str, int]
+
+
+@dataclass(frozen=True)
+class CalibrationChoice:
+    """The chosen setting, how well it ranks the folds, and what other exposures would give.
+
+    Args:
+        setting: The constants.
+        quality: In the mean over the folds.
+        best_mean: The best overall mean of P@1 and R@10 that any setting reached.
+        curve: The quality by exposure, everything else as chosen.
+    """
+
+    setting: Setting
+    quality: MixedQuality
+    best_mean: float
+    curve: list[tuple[float, MixedQuality]]
+
+    def beats(self, other: CalibrationChoice, cost: float) -> bool:
+        """Whether the objective prefers this choice: see the module."""
+        best = max(self.best_mean, other.best_mean)
+        fits, other_fits = (one.quality.mean >= best - cost for one in (self, other))
+        if fits and other_fits:
+            return _by_novel_items(self.quality) > _by_novel_items(other.quality)
+        return self.quality.mean > other.quality.mean
+
+
+def choose_calibration(
+    shortlists: Sequence[Shortlist],
+    *,
+    start: Setting | None = None,
+    strength: float | None = None,
+    exposure: float | None = None,
+    cost: float = COST,
+) -> CalibrationChoice:
+    """Choose the constants by the objective above, in the mean over the folds.
+
+    Args:
+        shortlists: One per fold.
+        start: Where the search begins; the defaults when None.
+        strength: The strength of the neighbours, where it is given and not to be chosen.
+        exposure: The exposure, where it is given and not to be chosen.
+        cost: Points of overall accuracy that may be given up for novel items.
+    """
+    fixed = {name: value for name, value in (("strength", strength), ("exposure", exposure)) if value is not None}
+    search = _Search(shortlists, fixed)
+    best = search.climb(_nearest_steps(start or Setting(Calibration(), 0.5)), lambda found: found.mean)
+    enough = search.quality(best).mean - cost
+
+    def novel_first(found: MixedQuality) -> tuple[float, ...]:
+        return (1.0, *_by_novel_items(found)) if found.mean >= enough else (0.0, found.mean)
+
+    chosen = search.climb(best, novel_first)
+    best_mean = max(found.mean for found in search.known.values())
+    return CalibrationChoice(
+        search.setting(chosen), search.quality(chosen), best_mean, search.exposure_curve(chosen)
+    )
+
+
+def _by_novel_items(found: MixedQuality) -> tuple[float, float]:
+    return found.novel, found.harmonic_mean
+
+
+def _nearest_steps(setting: Setting) -> Steps:
+    values = {**setting.calibration.model_dump(), "strength": setting.strength}
+    return {
+        name: min(ladder, key=lambda step: abs(ladder[step] - values[name])) for name, ladder in LADDERS.items()
+    }
+
+
+class _Search:
+    """Compares settings on shortlists, each once."""
+
+    def __init__(self, shortlists: Sequence[Shortlist], fixed: dict[str, float]):
+        self.shortlists, self.fixed = shortlists, fixed
+        self.names = [name for name in LADDERS if name not in fixed]
+        self.known: dict[tuple[int, ...], MixedQuality] = {}
+
+    def setting(self, steps: Steps) -> Setting:
+        values = {name: LADDERS[name][step] for name, step in steps.items()} | self.fixed
+        strength = values.pop("strength")
+        return Setting(Calibration(**values), strength)
+
+    def quality(self, steps: Steps) -> MixedQuality:
+        key = tuple(steps[name] for name in self.names)
+        if key not in self.known:
+            self.known[key] = self._measure(self.setting(steps))
+        return self.known[key]
+
+    def _measure(self, setting: Setting) -> MixedQuality:
+        return mean_mixed_quality([one.quality(setting) for one in self.shortlists])
+
+    def climb[T: (float, tuple[float, ...])](self, steps: Steps, value: Callable[[MixedQuality], T]) -> Steps:
+        """The steps at which no move is better; one constant at a time, then pairs of them."""
+        best, reached = steps, value(self.quality(steps))
+        for _ in range(MOST_ROUNDS):
+            before = reached
+            for moves in (*self._single_moves(), *self._pair_moves()):
+                for move in moves:
+                    candidate = self._moved(best, move)
+                    if candidate is not None and (found := value(self.quality(candidate))) > reached:
+                        best, reached = candidate, found
+            if reached == before:
+                break
+        return best
+
+    def _single_moves(self) -> Iterator[list[Steps]]:
+        for name in self.names:
+            yield [{name: jump} for jump in JUMPS]
+
+    def _pair_moves(self) -> Iterator[list[Steps]]:
+        for first, second in PAIRS:
+            if first in self.names and second in self.names:
+                yield [{first: one, second: two} for one, two in product((-2, -1, 1, 2), repeat=2)]
+
+    @staticmethod
+    def _moved(steps: Steps, move: Steps) -> Steps | None:
+        moved = steps | {name: steps[name] + jump for name, jump in move.items()}
+        return moved if all(moved[name] in LADDERS[name] for name in move) else None
+
+    def exposure_curve(self, steps: Steps) -> list[tuple[float, MixedQuality]]:
+        """The quality by exposure around the chosen one, which is among them."""
+        chosen = self.setting(steps)
+        ladder = LADDERS["exposure"]
+        nearest = min(ladder, key=lambda step: abs(ladder[step] - chosen.calibration.exposure))
+        exposures = {ladder[step] for jump in CURVE_STEPS if (step := nearest + jump) in ladder}
+        exposures = sorted({*(one for one in exposures if one != ladder[nearest]), chosen.calibration.exposure})
+        points = []
+        for exposure in exposures:
+            calibration = chosen.calibration.model_copy(update={"exposure": exposure})
+            points.append((exposure, self._measure(Setting(calibration, chosen.strength))))
+        return points

@@ -1,0 +1,151 @@
+"""How good a ranking of validation queries is: overall, and for novel and observed items apart.
+
+Nine of ten clicks are on observed items, so a mean over all queries does not show what happens to the novel ones. The
+objective (`metaxc.tuning.calibration`) therefore looks at novel items, and at items by their number of clicks, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from metaxc.arrays import Doubles, Floats, Mask, Rows
+from metaxc.index.topk import best_rows
+from metaxc.metrics import CLICK_SLICES, harmonic_mean, hits, precision, recall, relevant_counts
+
+SLACK = 0.3
+"""Points of quality; half the standard error of three folds of 1,000 validation queries."""
+
+SLICE_SLACK = 1.0
+"""Points of pair recall in a slice of items by clicks; about the standard error of a slice with 2,000 pairs."""
+
+DEPTH = 10
+"""Results per query that count."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """P@1 and R@10 in percent; settings are compared by their mean."""
+
+    precision: float
+    recall: float
+
+    @property
+    def mean(self) -> float:
+        """The mean of both."""
+        return (self.precision + self.recall) / 2
+
+    def is_close_to(self, other: Quality) -> bool:
+        """Whether neither figure is more than `SLACK` below the other's."""
+        return self.precision >= other.precision - SLACK and self.recall >= other.recall - SLACK
+
+    def to_dict(self) -> dict[str, float]:
+        """The figures by the metrics' names."""
+        return {"P@1": self.precision, "R@10": self.recall}
+
+
+@dataclass(frozen=True)
+class MixedQuality(Quality):
+    """The quality of a ranking of all items, with novel and observed items apart; all in percent.
+
+    Args:
+        novel: R@10 of novel items: over queries that clicked one, the share of these among the first ten of all items.
+        observed: R@10 of observed items, alike.
+        novel_share: The share of novel items among the first ten.
+        by_clicks: (slices,) the share of relevant query-item pairs that are found, by clicks of the item
+            (`CLICK_SLICES`); NaN where there are none.
+    """
+
+    novel: float
+    observed: float
+    novel_share: float
+    by_clicks: Doubles
+
+    @property
+    def harmonic_mean(self) -> float:
+        """H, the harmonic mean of `novel` and `observed`."""
+        return float(harmonic_mean(np.array(self.novel), np.array(self.observed)))
+
+    def shortfall(self, other: MixedQuality) -> float:
+        """How far the slices by clicks are below those of another ranking, summed, in points; `SLICE_SLACK` below is
+        not counted."""
+        below = other.by_clicks - SLICE_SLACK - self.by_clicks
+        return float(np.nansum(np.maximum(below, 0.0)))
+
+    def to_dict(self) -> dict[str, float]:
+        """The figures by the metrics' names."""
+        return {
+            **super().to_dict(),
+            "novel R@10": self.novel,
+            "observed R@10": self.observed,
+            "H": self.harmonic_mean,
+            "novel share": self.novel_share,
+        }
+
+
+def mean_quality(found: Sequence[Quality]) -> Quality:
+    """The mean over several folds."""
+    return Quality(
+        float(np.mean([one.precision for one in found])), float(np.mean([one.recall for one in found]))
+    )
+
+
+def mean_mixed_quality(found: Sequence[MixedQuality]) -> MixedQuality:
+    """The mean over several folds."""
+    names = ("precision", "recall", "novel", "observed", "novel_share")
+    slices = np.stack([one.by_clicks for one in found])
+    known = ~np.isnan(slices)
+    by_clicks = np.where(known, slices, 0.0).sum(axis=0) / np.where(known.any(axis=0), known.sum(axis=0), np.nan)
+    return MixedQuality(*(float(np.mean([getattr(one, name) for one in found])) for name in names), by_clicks)
+
+
+def ranking_quality(scores: Tensor, relevant: csr_array) -> Quality:
+    """How well (queries, items) scores rank; every query has a relevant item."""
+    _, columns = best_rows(scores, DEPTH)
+    hit = hits(columns.numpy(), relevant)
+    counts = relevant_counts(relevant)
+    return Quality(100 * float(precision(hit, 1).mean()), 100 * float(recall(hit, counts, DEPTH).mean()))
+
+
+class Relevance:
+    """What validation queries clicked, as far as it does not depend on the setting that is compared.
+
+    Args:
+        relevant: (queries, items); every query has a relevant item.
+        novel: (items,) bool, the items that play novel.
+        clicks: (items,) how many clicks remain to learn from.
+    """
+
+    def __init__(self, relevant: csr_array, novel: Mask, clicks: Rows | Floats):
+        self.relevant, self.novel = relevant, novel
+        fewest = [fewest for fewest, _ in CLICK_SLICES.values()]
+        self.slices = np.searchsorted(fewest, np.floor(clicks), side="right") - 1
+        self.pairs = np.bincount(self.slices[relevant.indices], minlength=len(fewest))
+        self.counts = relevant_counts(relevant)
+        query = np.repeat(np.arange(len(self.counts)), self.counts)
+        self.novel_counts = np.bincount(query, weights=novel[relevant.indices], minlength=len(self.counts))
+
+    def quality(self, ranked: Rows) -> MixedQuality:
+        """The quality of a ranking, (queries, 10) rows of items, best first."""
+        hit = hits(ranked, self.relevant)
+        is_novel = self.novel[np.maximum(ranked, 0)] & (ranked >= 0)
+        found = np.bincount(self.slices[ranked[hit]], minlength=len(self.pairs))
+        return MixedQuality(
+            100 * float(precision(hit, 1).mean()),
+            100 * float(recall(hit, self.counts, DEPTH).mean()),
+            _recall_of_some(hit & is_novel, self.novel_counts),
+            _recall_of_some(hit & ~is_novel, self.counts - self.novel_counts),
+            100 * float(is_novel.sum() / max((ranked >= 0).sum(), 1)),
+            100 * found / np.where(self.pairs > 0, self.pairs, np.nan),
+        )
+
+
+def _recall_of_some(hit: Mask, counts: Rows) -> float:
+    """R@10 in percent over the queries that have such a relevant item; 0 where there is none."""
+    asked = counts > 0
+    return 100 * float(recall(hit[asked], counts[asked], DEPTH).mean()) if asked.any() else 0.0
+

@@ -1,0 +1,145 @@
+"""Settings compared on shortlists: the items that any setting could rank among the first ten.
+
+The score of an item is linear in its parts (`metaxc.emmett.scoring`), so the parts are scored once. Of all items only
+those are kept that rank near the top under one of several settings that lie far apart; a setting is then compared in
+milliseconds, however large the catalogue is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metaxc.arrays import Floats, Rows
+from metaxc.classifiers import Classifiers
+from metaxc.emmett.scoring import Calibration, item_scores, weigh_parts
+from metaxc.index.topk import best_rows
+from metaxc.tuning.qualities import DEPTH, MixedQuality, Relevance
+
+DEPTH_OF_PROBE = 40
+"""Items that each probe adds to a query's shortlist."""
+
+BLOCK_SCORES = 20_000_000
+"""Scores of queries × items computed at once; a handful of such arrays (80 MB each) are in memory."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is chosen together: how the parts of a vector are weighted, and how strongly neighbours count.
+
+    Args:
+        calibration: The constants of the vector.
+        strength: Multiplies what the generator adds to the embedding of an item's text.
+    """
+
+    calibration: Calibration
+    strength: float
+
+
+PROBES = (
+    *(
+        Setting(Calibration(own=own, prior_clicks=prior, novelty_prior=3.0), 1.0)
+        for own, prior in ((0.0, 1.0), (1.5, 3.0), (3.0, 30.0), (10.0, 30.0), (10.0, 300.0))
+    ),
+    *(
+        Setting(Calibration(own=own, prior_clicks=30.0, novelty_prior=novelty, exposure=1.0), strength)
+        for own, novelty, strength in ((1.5, 0.3, 0.0), (1.5, 3.0, 1.0), (1.5, 30.0, 5.0))
+    ),
+)
+"""Settings that lie far apart: little and much of an item's own classifier, and novel items above all others."""
+
+
+@dataclass(frozen=True)
+class FoldItems:
+    """The items of a fold by the parts of their vectors, those that remain observed first.
+
+    Args:
+        embeddings: (items, dim) embeddings of their texts.
+        direction: (items, dim) what the generator adds to them at strength 1.
+        classifiers: Their own classifiers; zeros and no clicks where an item plays novel.
+    """
+
+    embeddings: Floats
+    direction: Floats
+    classifiers: Classifiers
+
+    def generated(self, strength: float) -> Floats:
+        """(items, dim): what the generator makes of the items at this strength."""
+        return self.embeddings + strength * self.direction
+
+
+class Shortlist:
+    """The items that could rank first for each of a fold's validation queries, and the scores of their parts.
+
+    Args:
+        queries: (queries, dim) the validation queries, expanded where queries are.
+        items: The fold's items.
+        relevance: What the queries clicked.
+        probes: The settings whose best items are kept.
+    """
+
+    def __init__(
+        self, queries: Floats, items: FoldItems, relevance: Relevance, probes: Sequence[Setting] = PROBES
+    ):
+        self.relevance = relevance
+        clicks = items.classifiers.clicks.astype(np.float32)
+        parts = [torch.from_numpy(part) for part in (items.embeddings, items.direction, items.classifiers.weights)]
+        size = max(1, BLOCK_SCORES // max(len(clicks), 1))
+        blocks = []
+        for start in range(0, len(queries), size):
+            block = torch.from_numpy(queries[start : start + size])
+            scores = [(block @ part.T).numpy() for part in parts]
+            found = [_rank(scores, clicks, probe, DEPTH_OF_PROBE).numpy() for probe in probes]
+            blocks.append(_gather(_unique_rows(np.concatenate(found, axis=1)), scores))
+        width = max(rows.shape[1] for rows, _ in blocks)
+        padded = [np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=-1) for rows, _ in blocks]
+        self.rows: Rows = np.concatenate(padded)
+        self.clicks = clicks[np.maximum(self.rows, 0)]
+        self.scores = [
+            np.concatenate([_widen(scores[part], width) for _, scores in blocks]) for part in range(len(parts))
+        ]
+
+    def quality(self, setting: Setting) -> MixedQuality:
+        """How well the queries rank their shortlists under a setting."""
+        places = _rank(self.scores, self.clicks, setting, DEPTH, absent=self.rows < 0).numpy()
+        return self.relevance.quality(np.take_along_axis(self.rows, places, axis=1))
+
+
+def _rank(
+    scores: Sequence[NDArray[np.float32]],
+    clicks: Floats,
+    setting: Setting,
+    k: int,
+    absent: NDArray[np.bool_] | None = None,
+) -> Tensor:
+    """(queries, k) places of the best items, from the (queries, n) scores of text, direction and own classifier."""
+    text, direction, own = scores
+    calibration = setting.calibration
+    generated = text if not setting.strength else text + np.float32(setting.strength) * direction
+    total = item_scores(text, generated, own, weigh_parts(clicks, calibration), calibration.exposure)
+    if absent is not None:
+        total[absent] = -np.inf
+    return best_rows(torch.from_numpy(total), k)[1]
+
+
+def _unique_rows(found: Rows) -> Rows:
+    """(queries, n): the distinct rows of each line in ascending order, then −1."""
+    found = np.sort(found, axis=1)
+    repeated = np.zeros(found.shape, dtype=bool)
+    repeated[:, 1:] = found[:, 1:] == found[:, :-1]
+    order = np.argsort(repeated, axis=1, kind="stable")
+    distinct = np.take_along_axis(np.where(repeated, -1, found), order, axis=1)
+    return distinct[:, : int((~repeated).sum(axis=1).max(initial=0))]
+
+
+def _gather(rows: Rows, scores: Sequence[NDArray[np.float32]]) -> tuple[Rows, list[NDArray[np.float32]]]:
+    return rows, [np.take_along_axis(part, np.maximum(rows, 0), axis=1) for part in scores]
+
+
+def _widen(scores: NDArray[np.float32], width: int) -> NDArray[np.float32]:
+    return np.pad(scores, ((0, 0), (0, width - scores.shape[1])))
