@@ -1,4 +1,4 @@
-"""The validation rules for ids, texts, tags, queries and the exposure: the catalog and the HTTP service apply the same ones.
+"""The validation rules for ids, texts, tags, queries and exposures: the catalog and the HTTP service apply the same.
 
 Each `validate_*` function returns its argument, normalized where it says so, or raises a `DataError`. `ID_PATTERN` and
 `TEXT_PATTERN` express the same rules as regular expressions for the OpenAPI schema.
@@ -19,7 +19,7 @@ MOST_TEXT = 20_000
 MOST_TAG = 100
 MOST_TAGS = 50
 MOST_EXPOSURE = 100.0
-"""Scores are sums of a few cosine similarities: an exposure of a few units already ranks items by their novelty alone."""
+"""Scores are sums of a few cosine similarities: an exposure of ten ranks items by their novelty alone."""
 
 CONTROL = r"\x00-\x1f\x7f-\x9f"
 INVISIBLE = CONTROL + r"\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\s"

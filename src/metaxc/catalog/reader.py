@@ -237,7 +237,7 @@ class CatalogReader:
         self._previewer.known_queries()
 
     def represent(self, texts: Sequence[str]) -> Floats:
-        """(n, dim + 1) float32: the vectors of new items, their meta-classifiers and their novelty; nothing is written."""
+        """(n, dim + 1) float32: the meta-classifiers of new items and their novelty; nothing is written."""
         self._catch_up()
         texts = [validate_text(text) for text in texts]
         embeddings = self.model.encoder.encode_items(texts)
