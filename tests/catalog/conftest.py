@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
+from world_model import build_model
 
 from metaxc.catalog import Catalog, CatalogSettings
-from metaxc.classifiers import ridge
-from metaxc.emmett import Calibration, Emmett
-from metaxc.generators import Combine
+from metaxc.emmett import Calibration
 
 KNOWN = [f"t{number}" for number in range(0, 160, 4)]
-
-
-def build_model(world, **constants) -> Emmett:
-    """A model of the world with chosen constants, so that the tests know what to expect of them."""
-    dataset, encoder = world.dataset, world.encoder
-    observed = np.flatnonzero(~dataset.novel)
-    clicks = dataset.train.clicks[:, observed]
-    classifiers = ridge(encoder.encode_queries(dataset.train.queries.texts), clicks)
-    embeddings = encoder.encode_items([dataset.items.texts[row] for row in observed.tolist()])
-    return Emmett(encoder, classifiers, embeddings, Combine(0.5, 0.1), dataset.items, observed, **constants)
 
 
 @pytest.fixture(scope="session")

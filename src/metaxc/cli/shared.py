@@ -38,7 +38,7 @@ Exposure = Annotated[
     float | None,
     typer.Option(
         "--exposure",
-        help="Added to the score of an item that nobody has clicked, and ever less of it with each click; more shows new "
+        help="Added to the score of an item that nobody has clicked, and less with each click; more shows new "
         "items earlier.  [default: the value chosen in training]",
     ),
 ]

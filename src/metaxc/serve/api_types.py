@@ -156,7 +156,7 @@ class SearchRequest(_Request):
         ge=-MOST_EXPOSURE,
         le=MOST_EXPOSURE,
         allow_inf_nan=False,
-        description="What is added to the score of an item that nobody has clicked, and ever less of it with each click. "
+        description="What is added to the score of an item that nobody has clicked, and less with each click. "
         "More shows new items earlier and costs accuracy on the others. By default the value chosen in training, "
         "`exposure` of /v1/about; `exposure_curve` there tells what others cost and bring.",
     )
