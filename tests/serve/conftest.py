@@ -15,7 +15,6 @@ from metaxc.data import split
 from metaxc.emmett import Emmett
 from metaxc.serve.app import make_app
 
-
 CURVE = [
     {"exposure": -0.2, "P@1": 81.0, "R@10": 91.0, "novel R@10": 40.0, "observed R@10": 93.0, "H": 55.9},
     {"exposure": 0.1, "P@1": 80.0, "R@10": 92.0, "novel R@10": 60.0, "observed R@10": 92.5, "H": 72.8},
