@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from metaxc.classifiers import Classifiers, OneVsAllConfig, one_vs_all
-from metaxc.classifiers.classifiers import clicks_per_item, normalize_rows
-from metaxc.data.clicks import training_clicks
+from metaxc.classifiers.classifiers import normalize_rows
+from metaxc.classifiers.one_vs_all import _targets
+from metaxc.data.clicks import clicks_per_item, training_clicks
 
 
 def observed_part(world):
@@ -46,3 +48,29 @@ def test_same_seed_same_weights(world):
     first, again, other = (one_vs_all(queries, clicks, config, seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.weights, again.weights)
     assert not np.array_equal(first.weights, other.weights)
+
+
+def test_weights_weigh_in_the_loss_and_clicks_stay_clicks():
+    clicks = csr_array(np.float32([[1, 0, 2.5], [0, 1, 0]]))
+    targets, weights = _targets(clicks, np.array([0, 1]), None)
+    assert targets.tolist() == [[1, 0, 1], [0, 1, 0]]
+    assert weights.tolist() == [[1, 1, 2.5], [1, 1, 1]]
+    targets, weights = _targets(clicks, np.array([0, 1]), np.array([0, 1]))
+    assert targets.tolist() == [[1, 0], [0, 1]]
+    assert weights is None
+
+
+def test_a_classifier_leans_towards_the_heavier_click():
+    """One item was clicked by two unrelated queries; another one by neither."""
+    queries = normalize_rows(np.random.default_rng(0).normal(size=(2, 256)))
+    start = Classifiers(np.zeros((2, 256), np.float32), np.array([2, 0]))
+    config = OneVsAllConfig(epochs=5, query_layer=False)
+
+    def preference(first, second):
+        clicks = csr_array(np.float32([[first, 0], [second, 0]]))
+        scores = queries @ one_vs_all(queries, clicks, config, start=start).weights[0]
+        return scores[0] - scores[1]
+
+    assert abs(preference(1, 1)) < 0.1
+    assert preference(8, 1) > 0.3
+    assert preference(1, 8) < -0.3

@@ -14,8 +14,9 @@ import torch
 from commands import run
 
 from metaxc import Emmett
-from metaxc.data import read_folder, split, write_folder
+from metaxc.data import Dataset, read_folder, split, write_folder
 from metaxc.emmett import read_about
+from metaxc.errors import DataError
 
 TRAIN = ["--encoder", "static", "--epochs", "20", "--threads", "1"]
 
@@ -208,6 +209,44 @@ def test_data_verbs(data, tmp_path, shop):
     broken = run("data", "check", tmp_path / "s")
     assert broken.exit_code == 1
     assert "cannot be used" in broken.stdout
+
+
+def test_events_are_checked_and_cut_by_time(tmp_path):
+    log = Dataset.of(
+        {"a": "apple", "b": "bread"},
+        {"q": "fruit", "r": "bakery"},
+        [("q", "a"), ("r", "b"), ("q", "a"), ("q", "b")],
+        times=["2024-04-01", "2024-04-02", "2024-05-01", "2024-05-02"],
+        counts=[1, 1, 2, 1],
+    )
+    write_folder(log, tmp_path / "log")
+    checked = run("data", "check", tmp_path / "log").stdout
+    assert "train events from 2024-04-01T00:00:00Z to 2024-05-02T00:00:00Z" in checked
+    assert "3 train clicks, 5 train events" in checked
+    options = ("--by", "time", "--novel", 0.5, "--json")
+    for number, cut in enumerate(["2024-05-01", "1714521600"]):
+        out = tmp_path / f"cut{number}"
+        printed = json.loads(run("data", "split", tmp_path / "log", out, *options, "--cut-at", cut).stdout)
+        assert (printed["events_train"], printed["events_test"]) == (2, 3)
+        assert (printed["queries_in_both"], printed["query_leaks"]) == (1, 0)
+        assert json.loads((out / "split.json").read_text())["cut_at"] == 1714521600
+        assert read_folder(out).test.pair_counts.tolist() == [2, 1]
+    assert "1 of 1 test queries were asked before the cut too" in run("data", "check", out).stdout
+
+
+def test_a_split_by_time_is_repeated_or_refused():
+    from metaxc.cli.shared import with_split
+
+    clicks = [("q", "a"), ("r", "b"), ("q", "b"), ("r", "a")]
+    log = Dataset.of({"a": "x", "b": "y"}, {"q": "u", "r": "v"}, clicks, times=[1, 2, 3, 4])
+    how = {"novel": 0.5, "test": 0.25, "by": "time", "seed": 0}
+    made, record = with_split(log, how)
+    assert record["cut_at"] == 4.0
+    assert with_split(log, record)[0].fingerprint == made.fingerprint
+    with pytest.raises(DataError, match="cannot be repeated\n  got: a model of an earlier version"):
+        with_split(log, {**how, "hash": "of whole queries"})
+    with pytest.raises(DataError, match="not the one the model was trained on"):
+        with_split(log, {**record, "hash": "of other data"})
 
 
 def test_assets_out_and_back_and_trained_from(data, model, tmp_path):

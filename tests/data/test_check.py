@@ -39,8 +39,10 @@ def test_good_folder(tmp_path: Path) -> None:
     assert report.ok
     assert report.problems == []
     assert report.sizes == {
-        "items": 3, "train queries": 2, "train clicks": 2, "test queries": 1, "test clicks": 1,
+        "items": 3, "train queries": 2, "train clicks": 2, "train events": 2,
+        "test queries": 1, "test clicks": 1, "test events": 1,
     }  # fmt: skip
+    assert report.time_ranges == {}
 
 
 def test_every_bad_line_of_a_file_is_listed(tmp_path: Path) -> None:
@@ -69,9 +71,39 @@ def test_bad_clicks(tmp_path: Path) -> None:
         ("error", "unknown item id", "clicks.train.tsv", 2),
         ("error", "unknown query id", "clicks.train.tsv", 3),
         ("error", "wrong number of columns", "clicks.train.tsv", 4),
-        ("warning", "duplicate click", "clicks.train.tsv", 5),
-        ("warning", "duplicate click", "clicks.train.tsv", 7),
+        ("note", "repeated lines", "clicks.train.tsv", None),
     ]
+    assert report.problems[-1].message.startswith("2 lines have the same query and item as an earlier line")
+    assert (report.sizes["train clicks"], report.sizes["train events"]) == (2, 4)
+
+
+def test_events_and_their_times(tmp_path: Path) -> None:
+    clicks = "q\ta\t2024-05-01\t3\nq\ta\t2024-04-30\t1\nr\tc\t2024-05-01T12:00:00.5\t1\n"
+    report = check_folder(fill(tmp_path, clicks_train_tsv=clicks))
+    assert report.problems == []
+    assert (report.sizes["train clicks"], report.sizes["train events"]) == (2, 5)
+    assert report.time_ranges == {"train": ("2024-04-30T00:00:00Z", "2024-05-01T12:00:00.500000Z")}
+    again = check_folder(fill(tmp_path, clicks_train_tsv=clicks + "r\tc\t2024-05-01T12:00:00.5\t1\n"))
+    assert found(again) == [("note", "repeated lines", "clicks.train.tsv", None)]
+    assert json.loads(json.dumps(again.to_dict()))["time_ranges"]["train"][0] == "2024-04-30T00:00:00Z"
+
+
+def test_wrong_counts_are_listed(tmp_path: Path) -> None:
+    report = check_folder(fill(tmp_path, clicks_train_tsv="q\ta\t\t2\nr\tc\t\t0\nr\tc\t\t1.5\nr\tc\t\t1\n"))
+    assert found(report) == [
+        ("error", "invalid count", "clicks.train.tsv", 2),
+        ("error", "invalid count", "clicks.train.tsv", 3),
+    ]
+    assert [p.message for p in report.problems] == ["The count is below 1", "The count is not a whole number"]
+
+
+def test_a_query_on_both_sides_of_a_cut_by_time_is_no_leak(tmp_path: Path) -> None:
+    files = {"clicks_train_tsv": "q\ta\t1\nr\tc\t2\n", "queries_test_jsonl": lines(q="fruit")}
+    report = check_folder(fill(tmp_path, **files, clicks_test_tsv="q\tb\t3\n"))
+    assert found(report) == [("note", "query in both parts", "queries.test.jsonl", None)]
+    assert report.problems[0].message == "1 of 1 test queries were asked before the cut too"
+    report = check_folder(fill(tmp_path, **files, clicks_test_tsv="q\tb\t2\n"))
+    assert found(report) == [("warning", "test query in train", "queries.test.jsonl", 1)]
 
 
 def test_missing_and_empty_files_together(tmp_path: Path) -> None:

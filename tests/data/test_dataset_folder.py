@@ -111,7 +111,65 @@ def test_times_as_numbers_and_iso_strings(tmp_path: Path) -> None:
     assert data.items.first_seen.tolist() == [5, 86_400, 0]
     noon = datetime(2024, 5, 1, 12, tzinfo=UTC).timestamp()
     assert data.train.times is not None
-    assert data.train.times.tolist() == [60.0, 3.0, noon]  # (q, a), (q, c) at its earlier time, (r, c)
+    assert data.train.times.tolist() == [60.0, 3.0, 7.5, noon]  # (q, a), (q, c) twice, (r, c)
+    assert data.train.pair_counts.tolist() == [1, 2, 1]
+
+
+def test_repeated_lines_and_counts_add_up(tmp_path: Path) -> None:
+    data = read_folder(fill(tmp_path, clicks_tsv="q\ta\nr\tc\nq\ta\n"))
+    assert data.train.clicks.toarray().tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert data.train.pair_counts.tolist() == [2, 1]
+    data = read_folder(fill(tmp_path, clicks_tsv="q\ta\t\t5\nr\tc\t\t1\nq\ta\t\t2\n"))
+    assert data.train.pair_counts.tolist() == [7, 1]
+    assert data.train.times is None
+    data = read_folder(fill(tmp_path, clicks_tsv="q\ta\t9\t5\nr\tc\t8\t1\nq\ta\t7\t2\n"))
+    assert data.train.times is not None
+    assert data.train.times.tolist() == [7, 9, 8]
+    assert data.train.time_counts is not None
+    assert data.train.time_counts.tolist() == [2, 5, 1]
+
+
+def test_a_thousand_million_events_take_one_line(tmp_path: Path) -> None:
+    data = read_folder(fill(tmp_path, clicks_tsv="q\ta\t9\t1000000000\n" * 2))
+    assert data.train.event_count == 2_000_000_000
+    assert data.train.times is not None
+    assert len(data.train.times) == 1
+    with pytest.raises(DataError, match="A count of a click cannot be written"):
+        write_folder(data, tmp_path / "out")
+
+
+def test_parquet_counts(tmp_path: Path) -> None:
+    folder = fill(tmp_path)
+    (folder / "clicks.tsv").unlink()
+    columns = {"query": ["q", "r", "q"], "item": ["a", "c", "a"], "count": [3, 1, 2]}
+    pq.write_table(pa.table(columns), folder / "clicks.parquet")
+    assert read_folder(folder).train.pair_counts.tolist() == [5, 1]
+    pq.write_table(pa.table(columns | {"time": [1.0, 2.0, 3.0]}), folder / "clicks.parquet")
+    log = read_folder(folder).train
+    assert log.times is not None
+    assert log.times.tolist() == [1, 3, 2]
+    pq.write_table(pa.table(columns | {"count": [3, None, 2]}), folder / "clicks.parquet")
+    assert "clicks.parquet, line 2: The count is not a whole number" in failure(folder)
+    pq.write_table(pa.table(columns | {"time": [1.0, None, 3.0]}), folder / "clicks.parquet")
+    assert "clicks.parquet, line 2: Some lines have a time" in failure(folder)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        ("0", "The count is below 1\n  got: '0'\n  expected: a whole number from 1 to 1,000,000,000"),
+        ("-3", "The count is below 1"),
+        ("2.5", "The count is not a whole number"),
+        ("many", "The count is not a whole number"),
+        ("", "The count is not a whole number"),
+        ("nan", "The count is not a whole number"),
+        ("9" * 400, "The count is not a whole number"),
+        ("1000000001", "The count is too large"),
+    ],
+)
+def test_wrong_counts(tmp_path: Path, count: str, expected: str) -> None:
+    message = failure(fill(tmp_path, clicks_tsv=f"q\ta\t\t1\nr\tc\t\t{count}\n"))
+    assert f"clicks.tsv, line 2: {expected}" in message
 
 
 def test_number_ids_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
@@ -137,8 +195,10 @@ def test_empty_file(tmp_path: Path, name: str) -> None:
         ({"clicks_tsv": "z\ta\n"}, "clicks.tsv, line 1: The query id is unknown\n  got: 'z'"),
         ({"clicks_tsv": "q\ta\nq a\n"}, "clicks.tsv, line 2: The line has 1 column"),
         ({"clicks_tsv": "q\ta\nq\tc\t5\n"}, "clicks.tsv, line 2: The line has 3 columns"),
-        ({"clicks_tsv": "q\ta\tsoon\n"}, "clicks.tsv, line 1: The third column is not a valid time"),
-        ({"clicks_tsv": "q\ta\tnan\n"}, "clicks.tsv, line 1: The third column is not a valid time"),
+        ({"clicks_tsv": "q\ta\t5\t1\nq\tc\t\t1\n"}, "line 2: Some lines have a time and some do not"),
+        ({"clicks_tsv": "q\ta\t\n"}, "clicks.tsv, line 1: The time is not valid"),
+        ({"clicks_tsv": "q\ta\tsoon\n"}, "clicks.tsv, line 1: The time is not valid"),
+        ({"clicks_tsv": "q\ta\tnan\n"}, "clicks.tsv, line 1: The time is not valid"),
         ({"novel_txt": "b\nz\n"}, "novel.txt, line 2: The item id is unknown\n  got: 'z'"),
         ({"novel_txt": "a\nb\nc\n"}, "novel.txt: All items are novel\n  got: 3 of 3"),
         ({"novel_txt": ""}, "novel.txt: None of the items is novel\n  got: 0 of 3"),
@@ -317,3 +377,28 @@ def test_round_trip_of_unusual_texts(
         back = read_folder(folder)
     assert dict(zip(back.items.ids, back.items.texts, strict=True)) == items
     assert back.fingerprint == data.fingerprint
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    events=st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 2), st.floats(-1e14, 1e14), st.integers(1, 3)), min_size=1
+    ),
+    timed=st.booleans(),
+    counted=st.booleans(),
+)
+def test_round_trip_of_events(events: list[tuple[int, int, float, int]], timed: bool, counted: bool) -> None:
+    data = Dataset.of(
+        {name: name for name in "abc"},
+        {name: name for name in "xyz"},
+        [("xyz"[query], "abc"[item]) for query, item, _, _ in events],
+        times=[time for _, _, time, _ in events] if timed else None,
+        counts=[count for _, _, _, count in events] if counted else None,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        write_folder(data, folder)
+        back = read_folder(folder)
+    assert back.fingerprint == data.fingerprint
+    assert back.train.event_count == sum(count if counted else 1 for *_, count in events)
+    for name in ("times", "counts", "time_counts"):
+        np.testing.assert_array_equal(getattr(back.train, name), getattr(data.train, name))

@@ -2,10 +2,14 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from metaxc.data.dataset import ClickLog, Dataset, Texts
 from metaxc.data.split import save_split, split
@@ -77,7 +81,7 @@ def test_by_time_takes_the_newest_first_clicks() -> None:
     assert dataset.test.times.tolist() == [54, 55, 56, 57, 58, 59]
     assert report.method == (
         "novel items: newest by first click, 0.05 of the clicked items; "
-        "test queries: latest by last click, 0.1 of the queries with clicks"
+        "test events: from 1970-01-01T00:00:54Z on"
     )
 
 
@@ -87,17 +91,138 @@ def test_by_time_prefers_first_seen() -> None:
     assert "newest by first_seen" in report.method
 
 
-def test_by_time_counts_an_items_first_click_and_a_querys_last() -> None:
-    data = Dataset.of(
-        {"old": "x", "new": "y", "mid": "z"},
-        {"p": "1", "q": "2", "none": "3", "r": "4"},
-        [("p", "old"), ("q", "old"), ("q", "mid"), ("r", "new")],
+def shop() -> Dataset:
+    """Five events of three queries on three items; the example of docs/data.md."""
+    return Dataset.of(
+        {"kettle": "steel kettle", "teapot": "blue teapot", "mug": "new mug"},
+        {"q1": "tea", "q2": "boil water", "none": "never clicked"},
+        [("q1", "kettle"), ("q2", "kettle"), ("q1", "teapot"), ("q1", "kettle"), ("q1", "mug")],
+        times=["2024-04-01", "2024-04-10", "2024-04-20", "2024-05-02", "2024-05-03"],
     )
-    times = np.array([1.0, 9.0, 5.0, 6.0])  # (p, old), (q, old), (q, mid), (r, new)
-    data = replace(data, train=ClickLog(data.train.queries, data.train.clicks, times))
-    _, report = split(data, novel=0.34, test=0.34, by="time")
-    assert report.novel_ids == ("new",)
-    assert report.test_ids == ("q",)
+
+
+def test_by_time_cuts_events_and_not_queries() -> None:
+    dataset, report = split(shop(), novel=0.34, test=0.4, by="time")
+    train, test = dataset.train, dataset.test
+    assert test is not None
+    assert list(train.queries.ids) == ["q1", "q2", "none"]
+    assert list(test.queries.ids) == ["q1"]
+    assert train.clicks.toarray().tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 0]]
+    assert test.clicks.toarray().tolist() == [[1, 0, 1]]
+    assert report.novel_ids == ("mug",)
+    assert (report.events_train, report.events_test) == (3, 2)
+    assert (report.query_leaks, report.queries_in_both) == (0, 1)
+    assert report.cut_at == datetime(2024, 5, 2, tzinfo=UTC).timestamp()
+    assert report.method.endswith("test events: from 2024-05-02T00:00:00Z on")
+
+
+def test_the_date_can_be_given() -> None:
+    by_share, report = split(shop(), novel=0.34, test=0.4, by="time")
+    for cut in ("2024-05-02", report.cut_at):
+        by_date, again = split(shop(), novel=0.34, by="time", cut_at=cut)
+        assert by_date.fingerprint == by_share.fingerprint
+        assert again.hash == report.hash
+    earlier, report = split(shop(), novel=0.34, by="time", cut_at="2024-04-15")
+    assert report.events_test == 3
+    assert earlier.test is not None
+    assert earlier.test.clicks.toarray().tolist() == [[1, 1, 1]]
+
+
+def test_counts_weigh_in_the_share_of_events() -> None:
+    data = Dataset.of(
+        {"a": "x", "b": "y"},
+        {"q": "u"},
+        [("q", "a"), ("q", "a"), ("q", "b")],
+        times=[1, 2, 3],
+        counts=[10, 6, 4],
+    )
+    for share, cut, events in ((0.2, 3, 4), (0.35, 3, 4), (0.4, 2, 10), (0.9, 2, 10)):
+        dataset, report = split(data, novel_ids=["b"], test=share, by="time")
+        assert (report.cut_at, report.events_test) == (cut, events)
+        assert dataset.test is not None
+        assert dataset.test.pair_counts.tolist() == ([4] if cut == 3 else [6, 4])
+        assert dataset.train.pair_counts.tolist() == ([16] if cut == 3 else [10])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cut_at": "2024-04-01"}, "a date after 2024-04-01T00:00:00Z and not after 2024-05-03T00:00:00Z"),
+        ({"cut_at": "2024-05-04"}, "leaves one side of the split without events"),
+        ({"cut_at": "soon"}, "cannot be read\n  got: 'soon'"),
+        ({"cut_at": 5, "by": "random"}, "A date to cut at does not apply here"),
+        ({"test": 0.01}, "test=0.01 of 5 events\n"),
+        ({"test": 1.0}, "test=1.0 of 5 events\n"),
+    ],
+)
+def test_bad_cuts(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        split(shop(), **({"by": "time", "novel": 0.34} | options))
+
+
+def test_a_cut_needs_an_unsplit_log_with_times() -> None:
+    done, _ = split(shop(), novel=0.34, by="time")
+    for data in (done, world()):
+        with pytest.raises(DataError, match="A date to cut at does not apply here"):
+            split(data, novel_ids=[data.items.ids[0]], by="time", cut_at="2024-05-02")
+
+
+def test_other_novel_items_of_a_log_that_was_cut_by_time() -> None:
+    done, _ = split(shop(), novel=0.34, by="time", cut_at="2024-05-02")
+    _, report = split(done, novel_ids=["teapot"])
+    assert (report.query_leaks, report.queries_in_both) == (0, 1)
+
+
+def test_events_at_one_time_cannot_be_cut() -> None:
+    data = Dataset.of({"a": "x", "b": "y"}, {"q": "u"}, [("q", "a"), ("q", "b")], times=[7, 7])
+    with pytest.raises(DataError, match="all at 1970-01-01T00:00:07Z"):
+        split(data, novel_ids=["b"], test=0.5, by="time")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    events=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 8), st.integers(1, 3)), min_size=2
+    ),
+    share=st.floats(0.05, 0.95),
+)
+def test_no_event_is_lost_and_the_past_predicts_the_future(
+    events: list[tuple[int, int, int, int]], share: float
+) -> None:
+    data = Dataset.of(
+        {f"i{n}": f"item {n}" for n in range(5)},
+        {f"q{n}": f"query {n}" for n in range(4)},
+        [(f"q{query}", f"i{item}") for query, item, _, _ in events],
+        times=[time for _, _, time, _ in events],
+        counts=[count for *_, count in events],
+    )
+    total = data.train.event_count
+    assume(len({time for _, _, time, _ in events}) > 1)
+    assume(len({item for _, item, _, _ in events}) > 1)
+    assume(0 < round(share * total) < total)
+    dataset, report = split(data, novel=0.5, test=share, by="time")
+    assert dataset.test is not None
+    before, after = _events(dataset.train), _events(dataset.test)
+    assert before | after == _events(data.train)
+    assert sum(before.values()) + sum(after.values()) == total
+    assert before
+    assert after
+    assert max(time for _, _, time in before) < report.cut_at <= min(time for _, _, time in after)
+    observed = dataset.observed_log()
+    names = [dataset.items.ids[row] for row in dataset.observed_rows]
+    assert _events(observed, names) == {key: n for key, n in before.items() if key[1] not in report.novel_ids}
+    assert set(dataset.train.queries.ids) >= {f"q{n}" for n in range(4)} - set(dataset.test.queries.ids)
+
+
+def _events(log: ClickLog, items: list[str] | None = None) -> dict[tuple[str, str, float], int]:
+    """Query id, item id and time of each event, with its count."""
+    rows, columns = log.clicks.nonzero()
+    groups = log.groups
+    assert groups.times is not None
+    return {
+        (log.queries.ids[rows[pair]], items[columns[pair]] if items else f"i{columns[pair]}", time): count
+        for pair, time, count in zip(groups.pairs, groups.times.tolist(), groups.counts.tolist(), strict=True)
+    }
 
 
 def test_equal_times_go_by_item_order() -> None:
@@ -128,9 +253,8 @@ def test_leaks_are_reported() -> None:
         {"p": "Fruit", "q": "fruit ", "r": "x"},
         [("p", "a"), ("q", "b"), ("r", "c")],
     )
-    times = np.array([1.0, 3.0, 2.0])
-    data = replace(data, train=ClickLog(data.train.queries, data.train.clicks, times))
-    _, report = split(data, novel_ids=["b", "c"], test=0.34, by="time")
+    data = replace(data, train=data.train.take(np.array([0, 2])), test=data.train.take(np.array([1])))
+    _, report = split(data, novel_ids=["b", "c"])
     content = report.to_dict()
     assert (content["novel_leaks"], content["novel_leak_examples"]) == (1, ["red apple"])
     assert (content["query_leaks"], content["query_leak_examples"]) == (1, ["fruit "])
@@ -149,6 +273,9 @@ def test_split_file_has_ids_method_seed_and_hash(tmp_path: Path) -> None:
         "novel_ids": list(report.novel_ids),
         "test_query_ids": list(report.test_ids),
     }
+    _, report = split(timed(), by="time")
+    save_split(report, tmp_path / "split.json")
+    assert json.loads((tmp_path / "split.json").read_text())["cut_at"] == 51.0
 
 
 def test_hash_depends_on_ids_and_method_only() -> None:

@@ -69,6 +69,16 @@ def test_other_settings_rows_or_seeds_train_other_encoders(dataset, trainings, t
     assert len(trainings) == 4
 
 
+def test_other_weights_of_the_clicks_are_another_encoder(dataset, trainings, tmp_path):
+    cached = CachedEncoding(TowerEncoding(Pretrained(), dataset, CONFIG.adapter, static=True), tmp_path)
+    observed, rows, clicks = training_clicks(dataset)
+    weighted = clicks.copy()
+    weighted.data[::2] = 1.5
+    found = {cached.learn(rows, observed, given, 0).fingerprint for given in (clicks, weighted, clicks)}
+    assert len(found) == 2
+    assert len(trainings) == 2
+
+
 def test_embeddings_are_cached_too_and_a_damaged_encoder_is_trained_again(dataset, trainings, tmp_path):
     towers = TowerEncoding(Pretrained(), dataset, CONFIG.adapter, static=True)
     cached = CachedEncoding(towers, tmp_path)

@@ -1,4 +1,5 @@
 import filecmp
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from metaxc.data import Dataset, split
 from metaxc.data.clicks import training_clicks
 from metaxc.data.folds import Fold
-from metaxc.emmett import Calibration, ExpansionConfig
+from metaxc.emmett import Calibration, Emmett, ExpansionConfig
 from metaxc.encoders import Pretrained
 from metaxc.errors import DataError
 from metaxc.evaluation import evaluate, model_search
@@ -278,3 +279,22 @@ def test_stopped_inside_any_stage_it_ends_with_the_same_model(world, tmp_path, m
         place == "irene.training_run.save_generator" and scheme == "observed"
     ):  # out of fold the first stage saves it
         assert sum("reused" in line for line in lines) == 5
+
+
+@pytest.mark.parametrize("classifiers", ["ridge", "one_vs_all"])
+def test_repeated_clicks_are_learnt_from_with_every_part(world, classifiers, tmp_path):
+    """Folds, generator and calibration on weighted clicks; metrics stay those of distinct clicks."""
+    train = world.dataset.train
+    counts = np.random.default_rng(0).integers(1, 50, train.clicks.nnz)
+    data = replace(world.dataset, train=replace(train, counts=counts))
+    recipe = Irene(
+        IreneConfig(encoder="pretrained", classifiers=classifiers, generator="gated"), encoder=world.encoder
+    )
+    model = recipe.fit(data)
+    found = evaluate(model_search(model, data), data, intervals=False)
+    assert found["zero_shot"]["P@1"] > 85
+    assert found["generalized"]["R@10"] > 90
+    weights = np.asarray(training_clicks(data)[2].sum(axis=0))
+    np.testing.assert_allclose(model.classifiers.clicks, weights, rtol=1e-5)
+    model.save(tmp_path / "model")
+    assert Emmett.load(tmp_path / "model").fingerprint == model.fingerprint

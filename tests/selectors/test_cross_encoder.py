@@ -23,6 +23,14 @@ class TestUsefulness:
         np.testing.assert_allclose(found[0], (raw - raw.mean()) / raw.std(), atol=1e-6)
         assert not found[1:].any()
 
+    def test_the_mean_is_by_the_weights_of_the_clicks(self):
+        clicks = self.clicks.copy()
+        clicks.data[:] = [3, 1, 1]  # item 0: query 0 three times as much as query 1
+        shortlists = np.array([[1, 2, 3]] + [[-1] * 3] * 3)
+        raw = np.array([0, 0.75, 0.65])
+        found = neighbour_usefulness(QUERIES, clicks, self.classifiers, shortlists)
+        np.testing.assert_allclose(found[0], (raw - raw.mean()) / raw.std(), atol=1e-6)
+
     def test_padding_is_left_out_of_mean_and_deviation(self):
         shortlists = np.array([[1, -1, 2], [0, 2, -1], [-1, -1, -1], [0, 1, 2]])
         found = neighbour_usefulness(QUERIES, self.clicks, self.classifiers, shortlists)

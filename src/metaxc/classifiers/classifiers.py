@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 
-from metaxc.arrays import Floats, Rows
+from metaxc.arrays import Doubles, Floats, Rows
 from metaxc.artifacts import load_arrays, save_arrays
+from metaxc.data.clicks import clicks_per_item
 from metaxc.errors import DataError, ModelError
 
 
@@ -25,13 +26,14 @@ class Classifiers:
 
     Args:
         weights: (observed, dim) float32, unit rows; a zero row where an item had no click.
-        clicks: (observed,) int64, the number of clicks that each was fitted on.
+        clicks: (observed,) the clicks that each was fitted on: their number, int64, or the sum of their weights,
+            float64 (`metaxc.data.clicks.clicks_per_item`).
         query_layer: (dim, dim) float32 or None; when given, every query embedding x becomes
             normalize(x + x @ query_layer) before it is scored.
     """
 
     weights: Floats
-    clicks: Rows
+    clicks: Rows | Doubles
     query_layer: Floats | None = None
 
     def __len__(self) -> int:
@@ -84,11 +86,6 @@ def check_training(queries: Floats, clicks: csr_array) -> None:
         raise DataError("The query embeddings contain NaN or infinity", expected="finite numbers")
 
 
-def clicks_per_item(clicks: csr_array) -> Rows:
-    """(items,) the number of queries that clicked each item."""
-    return np.bincount(clicks.indices, minlength=clicks.shape[1]).astype(np.int64)
-
-
 QUERY_BLOCK = 65_536
 ITEM_BLOCK = 65_536
 
@@ -99,7 +96,7 @@ def ridge(queries: Floats, clicks: csr_array, penalty: float = 1.0) -> Classifie
 
     Args:
         queries: (queries, dim) float32, may be memory-mapped.
-        clicks: (queries, observed).
+        clicks: (queries, observed) weights; the target of the regression.
         penalty: λ; on unit embeddings 1 is as good as any value between 0.3 and 10.
     """
     check_training(queries, clicks)
@@ -117,7 +114,7 @@ def ridge(queries: Floats, clicks: csr_array, penalty: float = 1.0) -> Classifie
 
 
 def centroid(queries: Floats, clicks: csr_array) -> Classifiers:
-    """The mean embedding of the queries that clicked an item, at unit length."""
+    """The mean embedding of the queries that clicked an item, by the weights of the clicks, at unit length."""
     check_training(queries, clicks)
     return Classifiers(normalize_rows(_sum_of_queries(queries, clicks)), clicks_per_item(clicks))
 

@@ -51,7 +51,7 @@ def one_vs_all(
 
     Args:
         queries: (queries, dim) float32.
-        clicks: (queries, observed).
+        clicks: (queries, observed) weights; each click counts by its weight in the loss.
         config: How they are trained.
         start: The classifiers to start from.
         seed: Draws the order and the random negatives.
@@ -90,20 +90,26 @@ def one_vs_all(
         columns = None if mined is None else _candidates(clicks, rows, mined, random)
         w = weights.weight if columns is None else weights(torch.from_numpy(columns))
         logits = log_scale.exp() * (x @ w.T) + bias
-        return functional.binary_cross_entropy_with_logits(
-            logits, _targets(clicks, rows, columns), reduction="sum"
-        ) / len(rows)
+        clicked, weight = _targets(clicks, rows, columns)
+        return functional.binary_cross_entropy_with_logits(logits, clicked, weight, reduction="sum") / len(
+            rows
+        )
 
     run_training(compute_loss, optimizers, per_epoch * config.epochs, label="train classifiers")
     trained = normalize_rows(weights.weight.detach().numpy())
     return Classifiers(trained, start.clicks, layer.detach().numpy() if config.query_layer else None)
 
 
-def _targets(clicks: csr_array, rows: Rows, columns: Rows | None) -> torch.Tensor:
+def _targets(clicks: csr_array, rows: Rows, columns: Rows | None) -> tuple[Tensor, Tensor | None]:
+    """(rows, columns) float32, 1 for a click; and the weight of each pair in the loss: that of the click, 1 for a pair
+    that was not clicked, None where all are 1."""
     part = clicks[rows]
     if columns is not None:
         part = part[:, columns]
-    return torch.from_numpy(part.toarray())
+    weights = torch.from_numpy(part.toarray())
+    if (part.data == 1).all():
+        return weights, None
+    return (weights > 0).float(), torch.where(weights > 0, weights, 1.0)
 
 
 def _candidates(clicks: csr_array, rows: Rows, mined: Rows, random: np.random.Generator) -> Rows:

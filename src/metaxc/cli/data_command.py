@@ -156,6 +156,8 @@ def check(data: Data, as_json: Json = False) -> None:
         for kind, count in report.totals.items():
             if count > MAX_LISTED:
                 print(f"{kind}: {count:,} in total, the first {MAX_LISTED} are listed")
+        for part, (first, last) in report.time_ranges.items():
+            print(f"{part} events from {first} to {last}")
         found = ", ".join(f"{count:,} {what}" for what, count in report.sizes.items()) or "no data"
         print(f"{data}: {found}. The data set {'can' if report.ok else 'cannot'} be used.")
     if not report.ok:
@@ -168,14 +170,25 @@ def split_data(
     out: Out,
     novel: Annotated[float, typer.Option(help="Share of the clicked items that become novel.")] = 0.1,
     test: Annotated[
-        float, typer.Option(help="Share of the queries that are held out, if there is no test part.")
+        float,
+        typer.Option(
+            help="Share of the queries (by time: of the events) that are held out, if there is no test part."
+        ),
     ] = 0.15,
     by: Annotated[
         str,
         typer.Option(
-            help="How to choose: random, or time (the newest items by first_seen or first click, the latest queries)."
+            help="How to choose: random, or time (the newest items by first_seen or first click, the latest events)."
         ),
     ] = "random",
+    cut_at: Annotated[
+        str | None,
+        typer.Option(
+            help="With --by time: the time of the first test event, as 2024-05-01 or in seconds since 1970; replaces "
+            "--test.",
+            metavar="DATE",
+        ),
+    ] = None,
     novel_list: Annotated[
         Path | None,
         typer.Option("--list", help="File with the ids of the novel items, one per line; replaces --novel."),
@@ -183,7 +196,7 @@ def split_data(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Choose novel items and test queries, report leaks, and write the split data set with a split.json."""
+    """Choose novel items and test clicks, report leaks, and write the split data set with a split.json."""
     from metaxc.cli.shared import read_lines
     from metaxc.data import read_folder, save_split, split, write_folder
 
@@ -191,7 +204,9 @@ def split_data(
         raise ConfigError("Unknown split method for --by", got=by, expected="random or time")
     ids = None if novel_list is None else [line.strip() for line in read_lines(novel_list, None, "ids")]
     method: Literal["random", "time"] = "time" if by == "time" else "random"
-    dataset, report = split(read_folder(data), novel=novel, test=test, by=method, seed=seed, novel_ids=ids)
+    dataset, report = split(
+        read_folder(data), novel=novel, test=test, by=method, seed=seed, novel_ids=ids, cut_at=cut_at
+    )
     write_folder(dataset, out)
     save_split(report, out / "split.json")
     facts = report.to_dict()

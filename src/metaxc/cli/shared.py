@@ -139,10 +139,18 @@ def with_split(dataset: Dataset, how: dict[str, Any] | None) -> tuple[Dataset, d
         dataset, novel=how["novel"], test=how["test"], by=how["by"], seed=how["seed"], novel_ids=novel_ids
     )
     if how.get("hash") not in (None, report.hash):
+        if report.cut_at is not None and "cut_at" not in how:
+            raise DataError(
+                "The model's split by time cannot be repeated",
+                got="a model of an earlier version, which held out whole queries",
+                expected="a split that cuts the events at a date",
+                fix="train the model again, or evaluate it on a folder with a test part",
+            )
         raise DataError(
             "The data set is not the one the model was trained on",
             got=f"split {report.hash[:16]}",
             expected=f"split {how['hash'][:16]}",
             fix="evaluate on the folder that was given to train",
         )
-    return made, {**how, "hash": report.hash, "counts": report.to_dict()}
+    cut = {"cut_at": report.cut_at} if how["by"] == "time" else {}
+    return made, {**how, **cut, "hash": report.hash, "counts": report.to_dict()}

@@ -1,7 +1,7 @@
 """All problems of a data set folder, line by line.
 
-An error prevents the folder from being read. A warning is a leak or a duplicate that would make metrics misleading. A
-note is something that may be intended. The files are read by the same code as in `read_folder`.
+An error prevents the folder from being read. A warning is a leak that would make metrics misleading. A note is
+something that may be intended. The files are read by the same code as in `read_folder`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from metaxc.arrays import Rows
+from metaxc.data.click_events import group_events
 from metaxc.data.data_problems import Problem, Severity, shorten
 from metaxc.data.dataset_folder import ClickFile, FolderContents, TextFile, read_contents
-from metaxc.data.split import find_novel_leaks, find_query_leaks
+from metaxc.data.split import find_novel_leaks, find_query_leaks, is_cut_by_time
+from metaxc.data.text_files import format_time
 
 MAX_LISTED = 20
 """Problems listed per kind and file; further ones are only counted."""
@@ -33,7 +35,8 @@ class CheckReport:
         problems: The first `MAX_LISTED` problems of each kind and file, in the order in which they were found.
         totals: Number of problems by "file: kind".
         counts: Number of problems by severity.
-        sizes: Number of items, queries and clicks that could be read.
+        sizes: Number of items, queries, clicks (distinct pairs) and click events that could be read.
+        time_ranges: First and last event of each part that has times, ISO 8601, by "train" and "test".
     """
 
     folder: str
@@ -41,6 +44,7 @@ class CheckReport:
     totals: Counter[str] = field(default_factory=Counter)
     counts: Counter[Severity] = field(default_factory=Counter)
     sizes: dict[str, int] = field(default_factory=dict)
+    time_ranges: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -62,6 +66,7 @@ class CheckReport:
             "ok": self.ok,
             "counts": {name: self.counts[name] for name in ("error", "warning", "note")},
             "sizes": dict(self.sizes),
+            "time_ranges": {part: list(ends) for part, ends in self.time_ranges.items()},
             "totals": dict(self.totals),
             "problems": [asdict(problem) for problem in self.problems],
         }
@@ -83,10 +88,17 @@ def check_folder(path: str | Path) -> CheckReport:
         if part is not None:
             report.sizes[name] = len(part.texts)
             _report_long_texts(part, report)
-    for name, clicks in (("train clicks", found.train_clicks), ("test clicks", found.test_clicks)):
+    for part_name, clicks in (("train", found.train_clicks), ("test", found.test_clicks)):
         if clicks is not None:
-            report.sizes[name] = len(clicks.lines)
-            _report_duplicate_clicks(clicks, report)
+            # Each pair as one number.
+            pairs = clicks.queries * (clicks.items.max(initial=0) + 1) + clicks.items
+            groups = group_events(pairs, clicks.times)
+            report.sizes[f"{part_name} clicks"] = len(groups.starts)
+            report.sizes[f"{part_name} events"] = int(clicks.counts.sum())
+            if clicks.times is not None:
+                ends = format_time(clicks.times.min()), format_time(clicks.times.max())
+                report.time_ranges[part_name] = ends
+            _report_repeated_lines(clicks, len(clicks.lines) - len(groups.pairs), report)
     _report_texts_without_clicks(found, report)
     _report_leaks(found, report)
     return report
@@ -100,12 +112,14 @@ def _report_long_texts(part: TextFile, report: CheckReport) -> None:
             report.add(Problem("note", "long text", part.path.name, line, message, got, expected))
 
 
-def _report_duplicate_clicks(clicks: ClickFile, report: CheckReport) -> None:
-    message = "The click repeats one on an earlier line; it counts once"
-    order = np.lexsort((clicks.lines, clicks.items, clicks.queries))
-    same = (np.diff(clicks.queries[order]) == 0) & (np.diff(clicks.items[order]) == 0)
-    for line in np.sort(clicks.lines[order[1:][same]]).tolist():
-        report.add(Problem("warning", "duplicate click", clicks.path.name, line, message))
+def _report_repeated_lines(clicks: ClickFile, repeated: int, report: CheckReport) -> None:
+    """One note on all lines that are the same as an earlier one: events, or a log that was exported twice."""
+    if repeated:
+        same = "query and item" if clicks.times is None else "query, item and time"
+        message = f"{repeated:,} lines have the same {same} as an earlier line; each is counted"
+        expected = "events that took place; remove lines that were exported twice"
+        name = clicks.path.name
+        report.add(Problem("note", "repeated lines", name, None, message, None, expected))
 
 
 def _report_texts_without_clicks(found: FolderContents, report: CheckReport) -> None:
@@ -144,7 +158,15 @@ def _report_leaks(found: FolderContents, report: CheckReport) -> None:
                 "novel text observed",
                 f"The novel item has the same text as the observed item on {place}",
             )
-    if train is not None and test is not None:
-        for row, other in find_query_leaks(test.texts, train.texts):
-            place = f"{train.path.name}, line {train.lines[other]}"
-            add(test, row, "test query in train", f"The test query is also a training query: {place}")
+    if train is None or test is None:
+        return
+    leaks = find_query_leaks(test.texts, train.texts)
+    times = [None if part is None else part.times for part in (found.train_clicks, found.test_clicks)]
+    if leaks and is_cut_by_time(*times):
+        message = f"{len(leaks):,} of {len(test.texts):,} test queries were asked before the cut too"
+        got = "all test events are later than all training events, so this is no leak"
+        report.add(Problem("note", "query in both parts", test.path.name, None, message, got))
+        return
+    for row, other in leaks:
+        place = f"{train.path.name}, line {train.lines[other]}"
+        add(test, row, "test query in train", f"The test query is also a training query: {place}")

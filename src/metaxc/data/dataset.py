@@ -1,8 +1,9 @@
 """`Dataset`: items, queries and clicks, as they pass between files, splits, models and metrics.
 
 Users refer to items and queries by string ids; the library refers to them by row. Clicks are a sparse matrix of
-queries × items. A data set has a training click log and optionally a test click log over the same items. Novel items
-are a mask over the items: nothing that learns sees their clicks in the training log (`Dataset.observed_log`).
+queries × items; how often and when each pair was clicked stands beside it. A data set has a training click log and
+optionally a test click log over the same items. Novel items are a mask over the items: nothing that learns sees their
+clicks in the training log (`Dataset.observed_log`).
 """
 
 from __future__ import annotations
@@ -10,109 +11,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from metaxc.arrays import Doubles, Mask, Rows
+from metaxc.data.click_log import ClickLog, Texts, click_matrix, none_if_ones
+from metaxc.data.text_files import TIME_FORMAT, parse_time
 from metaxc.errors import DataError
 
+__all__ = ["ClickLog", "Dataset", "Texts", "Time", "check_novel", "click_matrix"]
 
-@dataclass(frozen=True)
-class Texts:
-    """Ids and texts of items or queries, in row order.
-
-    Args:
-        ids: Unique string ids.
-        texts: One text per id.
-        first_seen: (n,) int64, seconds since 1970, if known; a split by time uses it.
-    """
-
-    ids: Sequence[str]
-    texts: Sequence[str]
-    first_seen: Rows | None = None
-
-    def __post_init__(self) -> None:
-        if len(self.ids) != len(self.texts):
-            raise DataError(
-                "The numbers of ids and texts differ",
-                got=f"{len(self.ids)} ids, {len(self.texts)} texts",
-                expected="one text per id",
-            )
-        if self.first_seen is not None and len(self.first_seen) != len(self.ids):
-            raise DataError(
-                "The numbers of ids and first_seen times differ",
-                got=f"{len(self.ids)} ids, {len(self.first_seen)} times",
-                expected="one time per id",
-            )
-        if len(self.row_of) != len(self.ids):
-            seen: set[str] = set()
-            twice = next(i for i in self.ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-            raise DataError("An id is used twice", got=repr(twice), expected="unique ids", fix="rename one")
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __repr__(self) -> str:
-        return f"Texts({len(self):,})"
-
-    @cached_property
-    def row_of(self) -> dict[str, int]:
-        """Row of each id."""
-        return {name: row for row, name in enumerate(self.ids)}
-
-    def rows(self, ids: Iterable[str], what: str = "id") -> Rows:
-        """Rows of the ids; an unknown id is a `DataError` that names it."""
-        found = []
-        for name in ids:
-            row = self.row_of.get(name)
-            if row is None:
-                raise DataError(f"Unknown {what}", got=repr(name), expected=f"one of {len(self):,} ids")
-            found.append(row)
-        return np.asarray(found, dtype=np.int64)
-
-    def take(self, rows: Rows) -> Texts:
-        """The ids and texts at `rows`, in that order."""
-        first_seen = None if self.first_seen is None else self.first_seen[rows]
-        return Texts([self.ids[r] for r in rows], [self.texts[r] for r in rows], first_seen)
-
-
-@dataclass(frozen=True)
-class ClickLog:
-    """Queries and their clicks.
-
-    Args:
-        queries: The queries.
-        clicks: (queries, items) float32, 1 where a query clicked an item; sorted, without duplicates.
-        times: (clicks.nnz,) float64, seconds since 1970, in the order of `clicks.data`, if known.
-    """
-
-    queries: Texts
-    clicks: csr_array
-    times: Doubles | None = None
-
-    def __post_init__(self) -> None:
-        if self.clicks.shape[0] != len(self.queries):
-            raise DataError(
-                "The numbers of click rows and queries differ",
-                got=f"{self.clicks.shape[0]} click rows, {len(self.queries)} queries",
-                expected="one row of clicks per query",
-            )
-
-    def __len__(self) -> int:
-        return len(self.queries)
-
-    def __repr__(self) -> str:
-        return f"ClickLog({len(self):,} queries, {self.clicks.nnz:,} clicks)"
-
-    def take(self, rows: Rows) -> ClickLog:
-        """The queries at `rows` with their clicks."""
-        times = None
-        if self.times is not None:
-            spans = [np.arange(self.clicks.indptr[r], self.clicks.indptr[r + 1]) for r in rows]
-            times = self.times[np.concatenate(spans)] if spans else self.times[:0]
-        return ClickLog(self.queries.take(rows), csr_array(self.clicks[rows]), times)
+Time = float | str | date
+"""Seconds since 1970, an ISO-8601 string, or a date or datetime; UTC where there is no time zone."""
 
 
 @dataclass(frozen=True)
@@ -182,9 +95,8 @@ class Dataset:
 
         It has one column per observed item, in the order of `observed_rows`, and only queries that clicked one of them.
         """
-        clicks = csr_array(self.train.clicks[:, self.observed_rows])
-        kept = np.flatnonzero(np.diff(clicks.indptr) > 0)
-        return ClickLog(self.train.queries.take(kept), csr_array(clicks[kept]))
+        log = self.train.take_items(self.observed_rows)
+        return log.take(np.flatnonzero(np.diff(log.clicks.indptr) > 0))
 
     def with_novel(self, novel: Mask | Iterable[str]) -> Dataset:
         """The same data with other novel items, given as an (items,) bool mask or as ids."""
@@ -196,7 +108,11 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of everything except the name: same content, same fingerprint."""
+        """SHA-256 of texts, clicks, novel items and counts: models trained on the same fingerprint are the same.
+
+        Counts are part of it only where one is not 1: a log in which every pair was clicked once is the same log with
+        and without them.
+        """
         digest = hashlib.sha256()
 
         def texts(part: Texts) -> None:
@@ -214,6 +130,8 @@ class Dataset:
             if log is not None:
                 texts(log.queries)
                 matrix(log.clicks)
+                if none_if_ones(log.pair_counts) is not None:
+                    digest.update(b"counts" + log.pair_counts.astype(np.int64).tobytes())
         matrix(self.filters)
         digest.update(b"" if self.novel is None else np.packbits(self.novel).tobytes())
         return digest.hexdigest()
@@ -225,28 +143,56 @@ class Dataset:
         queries: Mapping[str, str],
         clicks: Iterable[tuple[str, str]],
         *,
+        times: Sequence[Time] | None = None,
+        counts: Sequence[int] | None = None,
+        first_seen: Mapping[str, Time] | None = None,
         name: str = "data",
     ) -> Dataset:
-        """Build a data set from texts by id and clicked (query id, item id) pairs."""
-        item_texts = Texts(list(items), list(items.values()))
-        query_texts = Texts(list(queries), list(queries.values()))
+        """Build a data set from texts by id and click events.
+
+        Args:
+            items, queries: Texts by id.
+            clicks: The (query id, item id) of each event; events of the same pair add up.
+            times: When each event was: seconds since 1970, or an ISO-8601 string.
+            counts: How many events each of them stands for, all at the same time.
+            first_seen: When each item appeared, by item id.
+            name: Name of the data set in reports.
+        """
         pairs = list(clicks)
-        matrix = click_matrix(
+        for what, given in (("times", times), ("counts", counts)):
+            if given is not None and len(given) != len(pairs):
+                raise DataError(
+                    f"The numbers of clicks and {what} differ",
+                    got=f"{len(pairs)} clicks, {len(given)} {what}",
+                    expected=f"one of the {what} per click",
+                )
+        seen = None
+        if first_seen is not None:
+            missing = next((key for key in items if key not in first_seen), None)
+            if missing is not None:
+                raise DataError(
+                    "An item has no first_seen", got=repr(missing), expected="a time for every item"
+                )
+            seen = np.floor(_parse_times([first_seen[key] for key in items])).astype(np.int64)
+        item_texts = Texts(list(items), list(items.values()), seen)
+        query_texts = Texts(list(queries), list(queries.values()))
+        log = ClickLog.of_events(
+            query_texts,
+            len(item_texts),
             query_texts.rows((q for q, _ in pairs), "query id"),
             item_texts.rows((i for _, i in pairs), "item id"),
-            (len(query_texts), len(item_texts)),
+            None if times is None else _parse_times(times),
+            counts,
         )
-        return cls(item_texts, ClickLog(query_texts, matrix), name=name)
+        return cls(item_texts, log, name=name)
 
 
-def click_matrix(query_rows: Rows, item_rows: Rows, shape: tuple[int, int]) -> csr_array:
-    """(queries, items) float32 with a 1 for each clicked pair; a repeated pair counts once."""
-    ones = np.ones(len(query_rows), dtype=np.float32)
-    clicks = csr_array((ones, (query_rows, item_rows)), shape=shape)
-    clicks.sum_duplicates()
-    clicks.sort_indices()
-    clicks.data[:] = 1.0
-    return clicks
+def _parse_times(times: Sequence[Time]) -> Doubles:
+    seconds = [parse_time(time) for time in times]
+    wrong = [given for given, found in zip(times, seconds, strict=True) if found is None]
+    if wrong:
+        raise DataError("A time cannot be read", got=repr(wrong[0]), expected=TIME_FORMAT)
+    return np.asarray(seconds, np.float64)
 
 
 def check_novel(novel: Mask, items: int) -> None:

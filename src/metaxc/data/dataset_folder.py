@@ -2,12 +2,13 @@
 
     items.jsonl      {"id": "i1", "text": "red apple"}, optionally with "first_seen"
     queries.jsonl    {"id": "q1", "text": "fruit"}
-    clicks.tsv       query id, item id and optionally a time, separated by tabs; no header
+    clicks.tsv       query id, item id and optionally a time and a count, separated by tabs; no header
 
 With a fixed test part: queries.train.jsonl, queries.test.jsonl, clicks.train.tsv, clicks.test.tsv. Optional files are
 novel.txt (one item id per line) and filters.test.tsv (query id, tab, item id: pairs that are removed from a ranking).
 Each file may be compressed with gzip (.gz). A .parquet file may replace a .jsonl file (columns id, text, first_seen) or
-a .tsv file (columns query, item, time). A time is a number of seconds since 1970 or an ISO-8601 string.
+a .tsv file (columns query, item, time, count). A time is a number of seconds since 1970 or an ISO-8601 string. A line
+of clicks is one event, or as many events at the same time as its count; beside a count the time may be empty.
 """
 
 from __future__ import annotations
@@ -33,7 +34,15 @@ from metaxc.data.data_problems import (
     text_problem,
 )
 from metaxc.data.dataset import ClickLog, Dataset, Texts, check_novel, click_matrix
-from metaxc.data.text_files import MAX_SECONDS, json_lines, read_clicks, read_lines, read_texts, write_lines
+from metaxc.data.text_files import (
+    MAX_COUNT,
+    MAX_SECONDS,
+    json_lines,
+    read_clicks,
+    read_lines,
+    read_texts,
+    write_lines,
+)
 from metaxc.errors import DataError
 
 _EXTENSIONS = {
@@ -59,13 +68,14 @@ class TextFile:
 
 @dataclass(frozen=True)
 class ClickFile:
-    """The clicks of a file in their order, duplicates included.
+    """The clicks of a file in their order, repeated ones included.
 
     Args:
         path: The file.
         queries, items: (n,) int64 rows.
         lines: (n,) int64 line numbers, from 1.
         times: (n,) float64, seconds since 1970, if known.
+        counts: (n,) int64, number of events.
     """
 
     path: Path
@@ -73,20 +83,15 @@ class ClickFile:
     items: Rows
     lines: Rows
     times: Doubles | None
+    counts: Rows
 
     def to_matrix(self, shape: tuple[int, int]) -> csr_array:
-        """(queries, items) float32; a repeated pair counts once."""
+        """(queries, items) float32, 1 for each pair."""
         return click_matrix(self.queries, self.items, shape)
 
     def to_log(self, queries: Texts, items: int) -> ClickLog:
-        """The click log; a repeated click has its earliest time."""
-        clicks = self.to_matrix((len(queries), items))
-        if self.times is None:
-            return ClickLog(queries, clicks)
-        order = np.lexsort((self.times, self.items, self.queries))
-        pair = self.queries[order] * items + self.items[order]
-        first = np.flatnonzero(np.diff(pair, prepend=-1) != 0)
-        return ClickLog(queries, clicks, self.times[order][first])
+        """The click log."""
+        return ClickLog.of_events(queries, items, self.queries, self.items, self.times, self.counts)
 
 
 @dataclass(frozen=True)
@@ -223,8 +228,9 @@ def _read_click_file(
         return None
     query_row_of = queries.texts.row_of if queries else {}
     item_row_of = items.texts.row_of if items else {}
-    query_rows, item_rows, lines, times = array("q"), array("q"), array("q"), array("d")
-    for line, query, item, time in read_clicks(path, report, may_be_empty=may_be_empty):
+    query_rows, item_rows, lines, counts = (array("q") for _ in range(4))
+    times = array("d")
+    for line, query, item, time, count in read_clicks(path, report, may_be_empty=may_be_empty):
         query_row, item_row = query_row_of.get(query), item_row_of.get(item)
         if query_row is None or item_row is None:
             if query_row is None and queries:
@@ -235,10 +241,12 @@ def _read_click_file(
         query_rows.append(query_row)
         item_rows.append(item_row)
         lines.append(line)
+        counts.append(count)
         if time is not None:
             times.append(time)
     known_times = np.asarray(times, np.float64) if times else None
-    return ClickFile(path, _to_rows(query_rows), _to_rows(item_rows), _to_rows(lines), known_times)
+    rows = (_to_rows(query_rows), _to_rows(item_rows), _to_rows(lines))
+    return ClickFile(path, *rows, known_times, _to_rows(counts))
 
 
 def _report_unknown(path: Path, line: int, what: str, name: str, known: TextFile, report: Reporter) -> None:
@@ -272,7 +280,7 @@ def _to_rows(values: Iterable[int]) -> Rows:
 
 
 def write_folder(dataset: Dataset, path: str | Path) -> None:
-    """Write the data set so that `read_folder` returns one with the same fingerprint.
+    """Write the data set so that `read_folder` returns one with the same texts, events and fingerprint.
 
     Each file is written under a temporary name, and no file is replaced before all of them are complete.
 
@@ -302,12 +310,13 @@ def _file_lines(dataset: Dataset) -> dict[str, Iterator[str]]:
             raise DataError(
                 "A click log without clicks cannot be written", got=log, expected="at least one click"
             )
-        _check_times(log.times, "click time")
+        _check_below(log.times, MAX_SECONDS, "click time", "seconds since 1970")
+        _check_below(log.groups.counts, MAX_COUNT + 1, "count of a click", f"at most {MAX_COUNT:,}")
         files[f"queries{part}.jsonl"] = _text_lines(log.queries)
-        files[f"clicks{part}.tsv"] = _click_lines(log.clicks, log.queries, items, log.times)
+        files[f"clicks{part}.tsv"] = _click_lines(log, items)
     if test is not None and dataset.filters is not None:
-        filters = dataset.filters.sorted_indices()
-        files["filters.test.tsv"] = _click_lines(filters, test.queries, items, None)
+        filters = ClickLog(test.queries, dataset.filters.sorted_indices())
+        files["filters.test.tsv"] = _click_lines(filters, items)
     if dataset.novel is not None:
         files["novel.txt"] = (items.ids[row] for row in dataset.novel_rows)
     return files
@@ -333,13 +342,12 @@ def _check_texts(texts: Texts, what: str) -> None:
                 expected="a text with at least one visible character",
                 fix="add a text, or remove it and its clicks",
             )
-    _check_times(texts.first_seen, f"first_seen of the {what} texts")
+    _check_below(texts.first_seen, MAX_SECONDS, f"first_seen of the {what} texts", "seconds since 1970")
 
 
-def _check_times(times: Doubles | Rows | None, what: str) -> None:
-    if times is not None and not bool(np.all(np.abs(times) < MAX_SECONDS)):
-        wrong = times[~(np.abs(times) < MAX_SECONDS)][0]
-        raise DataError(f"A {what} cannot be written", got=wrong, expected="seconds since 1970")
+def _check_below(values: Doubles | Rows | None, limit: float, what: str, expected: str) -> None:
+    if values is not None and not (within := np.abs(values) < limit).all():
+        raise DataError(f"A {what} cannot be written", got=values[~within][0], expected=expected)
 
 
 def _check_other_files(folder: Path, written: set[str]) -> None:
@@ -364,13 +372,20 @@ def _text_lines(texts: Texts) -> Iterator[str]:
     return json_lines(records)
 
 
-def _click_lines(clicks: csr_array, queries: Texts, items: Texts, times: Doubles | None) -> Iterator[str]:
-    starts, columns = clicks.indptr.tolist(), clicks.indices.tolist()
-    stamps = None if times is None else [_format_time(time) for time in times.tolist()]
-    for row, query in enumerate(queries.ids):
-        for at in range(starts[row], starts[row + 1]):
-            time = "" if stamps is None else f"\t{stamps[at]}"
-            yield f"{query}\t{items.ids[columns[at]]}{time}"
+def _click_lines(log: ClickLog, items: Texts) -> Iterator[str]:
+    """One line per pair and time; the columns of times and counts only where there are any."""
+    groups = log.groups
+    rows = np.repeat(np.arange(len(log)), np.diff(log.clicks.indptr))[groups.pairs].tolist()
+    columns = log.clicks.indices[groups.pairs].tolist()
+    times = [""] * len(rows) if log.times is None else [_format_time(time) for time in log.times.tolist()]
+    counts = None if (groups.counts == 1).all() else groups.counts.tolist()
+    for at, (row, column) in enumerate(zip(rows, columns, strict=True)):
+        fields = [log.queries.ids[row], items.ids[column]]
+        if counts is not None:
+            fields += [times[at], str(counts[at])]
+        elif log.times is not None:
+            fields.append(times[at])
+        yield "\t".join(fields)
 
 
 def _format_time(time: float) -> str:

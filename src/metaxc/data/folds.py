@@ -11,13 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from metaxc.arrays import Doubles, Mask, Rows
+from metaxc.arrays import Mask, Rows
+from metaxc.data.clicks import ClickTimes
 
 SHARE = 0.15
 """The share of the queries that play test, and of the items that play novel where nothing else is known."""
-
-FEWEST_DISTINCT = 20
-"""Times with fewer distinct values than this say too little about what came first."""
 
 FEWEST_ITEMS, FEWEST_QUERIES = 10, 50
 """Below this many pseudo-novel items, or queries that click one, the defaults are a better guess."""
@@ -31,13 +29,15 @@ class Fold:
         pseudo_novel: (observed,) bool, the items that play novel.
         held: (queries,) bool, the queries that play test.
         later_items: (observed,) bool, items that did not exist yet: neither learnt from nor ranked; None for none.
-        later_queries: (queries,) bool, queries that had not been asked yet; None for none.
+        past: (clicks.nnz,) bool, the clicks that may be learnt from; None for those of the queries not held out.
+        future: (clicks.nnz,) bool, the clicks that validate; None for those of the held-out queries.
     """
 
     pseudo_novel: Mask
     held: Mask
     later_items: Mask | None = None
-    later_queries: Mask | None = None
+    past: Mask | None = None
+    future: Mask | None = None
 
     @property
     def novel(self) -> Rows:
@@ -47,18 +47,28 @@ class Fold:
     @property
     def observed(self) -> Rows:
         """Columns of the items that remain observed."""
-        return np.flatnonzero(_without(~self.pseudo_novel, self.later_items))
+        left = ~self.pseudo_novel if self.later_items is None else ~(self.pseudo_novel | self.later_items)
+        return np.flatnonzero(left)
 
     def training(self, clicks: csr_array) -> tuple[Rows, csr_array]:
         """Rows of the queries that remain to learn from, and their clicks on the remaining items."""
-        kept = csr_array(clicks[:, self.observed])
-        rows = np.flatnonzero(_without((np.diff(kept.indptr) > 0) & ~self.held, self.later_queries))
+        kept = csr_array(_only(clicks, self.past)[:, self.observed])
+        some = np.diff(kept.indptr) > 0
+        rows = np.flatnonzero(some if self.past is not None else some & ~self.held)
         return rows, csr_array(kept[rows])
+
+    def validation(self, clicks: csr_array) -> tuple[Rows, csr_array]:
+        """Rows of the held-out queries, and the clicks, on items that exist, that validate."""
+        rows = np.flatnonzero(self.held)
+        judged = csr_array(_only(clicks, self.future)[rows])
+        if self.later_items is not None:
+            judged = _only(judged, ~self.later_items[judged.indices])
+        return rows, judged
 
     def validating(self, clicks: csr_array) -> tuple[Rows, csr_array]:
         """Rows of the held-out queries that clicked a pseudo-novel item, and those clicks."""
-        rows = np.flatnonzero(self.held)
-        validated = csr_array(clicks[rows][:, self.novel])
+        rows, judged = self.validation(clicks)
+        validated = csr_array(judged[:, self.novel])
         some = np.diff(validated.indptr) > 0
         return rows[some], csr_array(validated[some])
 
@@ -110,8 +120,7 @@ class Fold:
     @staticmethod
     def roll_back(
         clicks: csr_array,
-        item_times: Doubles,
-        query_times: Doubles,
+        times: ClickTimes,
         count: int,
         share: float = SHARE,
         item_share: float | None = None,
@@ -119,39 +128,46 @@ class Fold:
         """At most `count` windows of time, the latest first; those with too few data to choose anything by are left
         out.
 
-        In each window the newest items play novel and the latest queries play test; what came after the window is left
-        out, so that the past predicts the future. The windows share no pseudo-novel item and no held-out query.
+        In each window the newest items play novel and the latest clicks validate; what came after the window is left
+        out, so that the past predicts the future. A query that was asked before and in a window is learnt from by its
+        earlier clicks and validates by its later ones. The windows share no pseudo-novel item.
 
         Args:
             clicks: (queries, observed).
-            item_times: (observed,) when each item appeared.
-            query_times: (queries,) when each query was asked.
+            times: When the items appeared and the clicks happened.
             count: How many windows.
-            share: The share of the queries of the time before it that a window holds out.
+            share: The share of the clicks before its end that a window validates on.
             item_share: The share of the items, alike; None for `share`.
         """
-        orders = [np.argsort(times, kind="stable") for times in (item_times, query_times)]
-        shares = (share if item_share is None else item_share, share)
-        folds = []
+        order = np.argsort(times.items, kind="stable")
+        owner = np.repeat(np.arange(clicks.shape[0]), np.diff(clicks.indptr))
+        end, folds = np.inf, []
         for _ in range(count):
-            masks: list[Mask] = []
-            for place, (order, part) in enumerate(zip(orders, shares, strict=True)):
-                size = (clicks.shape[1], clicks.shape[0])[place]
-                cut = len(order) - int(part * len(order))
-                held, later = np.zeros(size, dtype=bool), np.ones(size, dtype=bool)
-                held[order[cut:]], later[order] = True, False
-                masks += [held, later]
-                orders[place] = order[:cut]
-            fold = Fold(masks[0], masks[2], masks[1], masks[3])
+            cut = len(order) - int((share if item_share is None else item_share) * len(order))
+            pseudo_novel, later = (
+                np.zeros(len(times.items), dtype=bool),
+                np.ones(len(times.items), dtype=bool),
+            )
+            pseudo_novel[order[cut:]], later[order] = True, False
+            before_end = times.first <= end
+            if not before_end.any():
+                break
+            begin = float(np.quantile(np.minimum(times.last[before_end], end), 1 - share))
+            past, future = times.first <= begin, before_end & (times.last > begin)
+            held = np.zeros(clicks.shape[0], dtype=bool)
+            held[owner[future]] = True
+            fold = Fold(pseudo_novel, held, later, past, future)
             if fold.is_enough(clicks):
                 folds.append(fold)
+            order, end = order[:cut], begin
         return folds
 
 
-def tell_order(times: Doubles | None) -> bool:
-    """Whether times are known and differ enough to tell what came first."""
-    return times is not None and len(np.unique(times)) >= FEWEST_DISTINCT
-
-
-def _without(mask: Mask, excluded: Mask | None) -> Mask:
-    return mask if excluded is None else mask & ~excluded
+def _only(clicks: csr_array, kept: Mask | None) -> csr_array:
+    """The clicks that are kept, of those in the order of `clicks.data`."""
+    if kept is None:
+        return clicks
+    rows = np.repeat(np.arange(clicks.shape[0]), np.diff(clicks.indptr))[kept]
+    part = csr_array((clicks.data[kept], (rows, clicks.indices[kept])), shape=clicks.shape)
+    part.sort_indices()
+    return part

@@ -12,14 +12,18 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import IO, Any, cast
 
 from metaxc.data.data_problems import BYTE_ORDER_MARK, Reporter, file_error, id_problem, text_problem
 
-_TIME = "seconds since 1970, or an ISO-8601 date or time (UTC if it has no time zone)"
+TIME_FORMAT = "seconds since 1970, or an ISO-8601 date or time (UTC if it has no time zone)"
+_COUNT = "a whole number from 1 to 1,000,000,000"
+MAX_COUNT = 1_000_000_000
+"""Largest count on one line; sums over all lines of a file stay far below the largest int64."""
+
 MAX_SECONDS = 1e15
 """Largest time; a float64 cannot represent fractions of a second much beyond it."""
 
@@ -101,7 +105,7 @@ def read_texts(path: Path, report: Reporter) -> Iterator[tuple[int, str, str, in
     """
     timed: bool | None = None
     rows = (
-        _read_parquet(path, ("id", "text"), "first_seen", report)
+        _read_parquet(path, ("id", "text"), {"first_seen": None}, report)
         if _is_parquet(path)
         else _text_records(path, report)
     )
@@ -120,7 +124,7 @@ def read_texts(path: Path, report: Reporter) -> Iterator[tuple[int, str, str, in
             time = None
         elif timed and time is None:
             message = "The first_seen is not a valid time"
-            report(file_error(path, line, "invalid time", message, raw_time, _TIME))
+            report(file_error(path, line, "invalid time", message, raw_time, TIME_FORMAT))
         yield line, name, text, None if time is None else math.floor(time)
 
 
@@ -183,36 +187,76 @@ def parse_time(value: object) -> float | None:
     return number if math.isfinite(number) and abs(number) < MAX_SECONDS else None
 
 
+def format_time(seconds: float) -> str:
+    """The time as ISO 8601 in UTC; as a number of seconds where it is outside of the years 1 to 9999."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:.0f} s"
+
+
+def parse_count(value: object) -> int | str:
+    """A count of events from a number or a string of digits; a sentence that says what is wrong if it is none."""
+    try:
+        if isinstance(value, str) and value.strip().isdecimal():
+            value = int(value)
+        number = (
+            float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
+        )
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number) or number != math.floor(number):
+        return "The count is not a whole number"
+    if number < 1:
+        return "The count is below 1"
+    return int(number) if number <= MAX_COUNT else "The count is too large"
+
+
 def read_clicks(
     path: Path, report: Reporter, *, may_be_empty: bool = False
-) -> Iterator[tuple[int, str, str, float | None]]:
-    """Line, query id, item id and time (seconds since 1970, or None) of each click.
+) -> Iterator[tuple[int, str, str, float | None, int]]:
+    """Line, query id, item id, time (seconds since 1970, or None) and number of events of each line.
 
-    The first line decides whether clicks have a time; all other lines must agree with it.
+    The first line decides whether there are a time and a count; all other lines must agree with it.
     """
-    if _is_parquet(path):
-        yield from _parquet_clicks(path, report, may_be_empty)
-        return
+    timed: bool | None = None
+    rows = _parquet_clicks if _is_parquet(path) else _click_lines
+    for line, query, item, raw_time, raw_count in rows(path, report, may_be_empty):
+        time = None if raw_time is None else parse_time(raw_time)
+        count = parse_count(raw_count)
+        if timed is None:
+            timed = raw_time is not None
+        if timed != (raw_time is not None):
+            message, expected = "Some lines have a time and some do not", "a time on every line, or on none"
+            report(file_error(path, line, "time on some lines", message, raw_time, expected))
+        elif timed and time is None:
+            report(file_error(path, line, "invalid time", "The time is not valid", raw_time, TIME_FORMAT))
+        elif isinstance(count, str):
+            report(file_error(path, line, "invalid count", count, raw_count, _COUNT))
+        else:
+            yield line, query, item, time, count
+
+
+def _click_lines(
+    path: Path, report: Reporter, may_be_empty: bool
+) -> Iterator[tuple[int, str, str, str | None, object]]:
     columns = 0
     for number, line in read_lines(path, report, may_be_empty=may_be_empty):
         if not line:
             continue
         parts = line.split("\t")
-        if not columns and 2 <= len(parts) <= 3:
+        if not columns and 2 <= len(parts) <= 4:
             columns = len(parts)
         if len(parts) != columns:
             _report_columns(path, number, line, len(parts), columns, report)
-        elif columns == 2:
-            yield number, parts[0], parts[1], None
-        elif (time := parse_time(parts[2])) is not None:
-            yield number, parts[0], parts[1], time
-        else:
-            message = "The third column is not a valid time"
-            report(file_error(path, number, "invalid time", message, parts[2], _TIME))
+            continue
+        # Only beside a count may the time be left out.
+        time = None if columns == 2 or (columns == 4 and not parts[2]) else parts[2]
+        yield number, parts[0], parts[1], time, parts[3] if columns == 4 else 1
 
 
 def _report_columns(path: Path, number: int, line: str, found: int, columns: int, report: Reporter) -> None:
-    expected = "a query id, an item id and optionally a time, separated by tabs"
+    expected = "a query id, an item id and optionally a time and a count, separated by tabs"
     if columns:
         expected = f"{columns} columns separated by tabs, as on the first line"
     message = f"The line has {found} {'column' if found == 1 else 'columns'}"
@@ -221,20 +265,15 @@ def _report_columns(path: Path, number: int, line: str, found: int, columns: int
 
 def _parquet_clicks(
     path: Path, report: Reporter, may_be_empty: bool
-) -> Iterator[tuple[int, str, str, float | None]]:
-    timed: bool | None = None
-    rows = _read_parquet(path, ("query", "item"), "time", report, may_be_empty=may_be_empty)
-    for row, query, item, raw in rows:
+) -> Iterator[tuple[int, str, str, object, object]]:
+    optional = {"time": None, "count": 1}
+    for row, query, item, time, count in _read_parquet(
+        path, ("query", "item"), optional, report, may_be_empty=may_be_empty
+    ):
         query_id = _parse_id(path, row, query, report, "query")
         item_id = _parse_id(path, row, item, report, "item")
-        time = None if raw is None else parse_time(raw)
-        if timed is None:
-            timed = raw is not None
-        if timed != (time is not None) or (raw is not None and time is None):
-            message = "The time is missing or not valid"
-            report(file_error(path, row, "invalid time", message, raw, _TIME))
-        elif query_id is not None and item_id is not None:
-            yield row, query_id, item_id, time
+        if query_id is not None and item_id is not None:
+            yield row, query_id, item_id, time, count
 
 
 def _is_parquet(path: Path) -> bool:
@@ -242,9 +281,22 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _read_parquet(
-    path: Path, needed: tuple[str, str], time: str, report: Reporter, *, may_be_empty: bool = False
-) -> Iterator[tuple[int, object, object, object]]:
-    """Row number, the two needed columns and the time column (None where it is absent), batch by batch."""
+    path: Path,
+    needed: tuple[str, str],
+    optional: Mapping[str, object],
+    report: Reporter,
+    *,
+    may_be_empty: bool = False,
+) -> Iterator[tuple[Any, ...]]:
+    """Row number, the two needed columns and the optional ones, batch by batch.
+
+    Args:
+        path: The file.
+        needed: Names of the columns that must exist.
+        optional: The value of each other column where the file has no such column.
+        report: Receives each problem.
+        may_be_empty: Whether a file without rows is allowed.
+    """
     import pyarrow as pa  # takes a third of a second to import, and most folders have no Parquet file
     import pyarrow.parquet as pq
 
@@ -255,16 +307,18 @@ def _read_parquet(
             missing = [name for name in needed if name not in found]
             if missing:
                 message = f"The file has no column {missing[0]!r}"
-                expected = f"the columns {', '.join(needed)} and optionally {time}"
+                expected = f"the columns {', '.join(needed)} and optionally {', '.join(optional)}"
                 report(file_error(path, None, "missing column", message, found, expected))
                 return
-            columns = [*needed, *([time] if time in found else [])]
+            columns = [*needed, *(name for name in optional if name in found)]
             for batch in file.iter_batches(columns=columns):
-                values = [_to_python(batch.column(name), pa) for name in columns]
-                times = values[2] if len(values) == 3 else [None] * len(values[0])
-                for first, second, moment in zip(values[0], values[1], times, strict=True):
+                values = {name: _to_python(batch.column(name), pa) for name in columns}
+                values |= {
+                    name: [value] * len(batch) for name, value in optional.items() if name not in values
+                }
+                for record in zip(*(values[name] for name in (*needed, *optional)), strict=True):
                     row += 1
-                    yield row, first, second, moment
+                    yield row, *record
     except (OSError, pa.ArrowException, ValueError, OverflowError) as problem:
         report(file_error(path, None, "unreadable file", f"The file cannot be read: {problem}"))
         return

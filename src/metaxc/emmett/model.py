@@ -161,7 +161,7 @@ class Emmett:
 
     @property
     def vectors(self) -> Floats:
-        """(items, dim + 1) float32, what `search` ranks; the last coordinate is the novelty (`metaxc.emmett.scoring`)."""
+        """(items, dim + 1) float32, what `search` ranks; the last coordinate is the novelty."""
         if self._vectors is None:
             embeddings = self._item_embeddings
             if embeddings is None:
@@ -179,7 +179,7 @@ class Emmett:
         self._vectors = vectors
 
     def observed_vectors(self) -> Floats:
-        """(observed, dim + 1) float32: the observed items by their texts, their neighbours and their own classifiers."""
+        """(observed, dim + 1) float32: observed items by their texts, their neighbours and their own classifiers."""
         if not self.calibration.novelty_prior:  # then the first click ends the neighbours' part
             return item_vectors(self.embeddings, self.embeddings, self.classifiers, self.calibration)
         texts = [self.items.texts[row] for row in self.observed.tolist()]

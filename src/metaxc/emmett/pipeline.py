@@ -1,4 +1,4 @@
-"""From embeddings to the vectors of items: select neighbours, generate, weigh the parts; and what each part contributed.
+"""From embeddings to the vectors of items: select neighbours, generate, weigh the parts; and the share of each part.
 
 The same function serves `Emmett.represent`, explanations, previews, the life cycle of a live item and the measurement
 of latency.
@@ -94,7 +94,9 @@ class MetaClassifierPipeline:
         """
         seconds = {} if seconds is None else seconds
         with timed(seconds, "select"):
-            selection = self.pool.select(embeddings, self.neighbours, texts, revealed if votes else None, itself)
+            selection = self.pool.select(
+                embeddings, self.neighbours, texts, revealed if votes else None, itself
+            )
             selection, excluded = self._exclude(selection, exclude)
         with timed(seconds, "generate"):
             neighbours = self.pool.vectors_at(selection.rows)

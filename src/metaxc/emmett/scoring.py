@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from metaxc.arrays import Floats, Rows
+from metaxc.arrays import Doubles, Floats, Rows
 from metaxc.classifiers import Classifiers
 
 NEIGHBOUR_PRIOR = 10.0
@@ -39,7 +39,9 @@ class Calibration(BaseModel):
     own: float = Field(1.5, ge=0, description="weight of an item's own classifier")
     prior_clicks: float = Field(30.0, ge=0, description="clicks at which it has half that weight")
     novelty_prior: float = Field(
-        3.0, ge=0, description="clicks at which an item is half as novel as one without; 0: the first click ends it"
+        3.0,
+        ge=0,
+        description="clicks at which an item is half as novel as one without; 0: the first click ends it",
     )
     novel_scale: float = Field(1.0, gt=0, description="multiplies the meta-classifiers of novel items")
     exposure: float = Field(
@@ -47,7 +49,7 @@ class Calibration(BaseModel):
     )
 
 
-def click_trust(clicks: Rows | Floats, prior: float) -> Floats:
+def click_trust(clicks: Rows | Doubles | Floats, prior: float) -> Floats:
     """float32 of the shape of `clicks`: n / (n + prior) for items with n clicks.
 
     A few clicks are mostly noise, many are reliable. A prior of 0 trusts all alike.
@@ -79,7 +81,7 @@ class PartWeights:
     novelty: Floats
 
 
-def weigh_parts(clicks: Rows | Floats, calibration: Calibration) -> PartWeights:
+def weigh_parts(clicks: Rows | Doubles | Floats, calibration: Calibration) -> PartWeights:
     """The weights of the formula above for items with these numbers of clicks, of any shape."""
     novelty = 1 - click_trust(clicks, calibration.novelty_prior)
     scale = 1 + (calibration.novel_scale - 1) * novelty

@@ -13,6 +13,7 @@ transformer. Without x (`base=False`) the tower is the static encoder.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -99,6 +100,16 @@ class TwoTowers(nn.Module):
         self.query = Tower(vocabulary, dim, base)
         self.item = Tower(vocabulary, dim, base)
         self.log_scale = nn.Parameter(torch.tensor(scale).log())
+
+    def scaled(self, extent: float) -> TwoTowers:
+        """A copy in which what training added to the frozen embedding is multiplied by `extent`: 0 is the frozen
+        encoder, 1 the trained one; between the two, what was learnt too well of the past is damped."""
+        copy = deepcopy(self)
+        with torch.no_grad():
+            for tower in (copy.query, copy.item):
+                for weights in (tower.table, tower.out.weight, tower.out.bias):
+                    weights.mul_(extent)
+        return copy
 
     def to_arrays(self) -> Arrays:
         """The weights; the token tables without the rows that are still zero."""

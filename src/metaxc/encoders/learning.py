@@ -34,14 +34,24 @@ from metaxc.encoders.training.trainer import Side, embed_all, train
 KIND = "kept encoder"
 
 
+EXTENTS = (1.0, 0.5, 0.0)
+"""How far a trained adapter may be applied: as trained, half way, not at all."""
+
+
 class Encoding(Protocol):
     """Learns an encoder from a part of the clicks, and embeds all texts with it."""
+
+    extents: tuple[float, ...]
+    """How far the encoder may be adapted, from 1 (as trained) to 0 (not at all); one value where there is no choice."""
 
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
         """An encoder that has seen only these training queries, items and clicks (query_rows × item_rows)."""
 
+    def adapt(self, encoder: Encoder, extent: float) -> Encoder:
+        """An encoder that `learn` returned, adapted only so far."""
+
     def embed(self, encoder: Encoder, query_rows: Rows) -> tuple[Floats, Floats]:
-        """(query_rows, dim) training queries and (items, dim) all items, by an encoder that `learn` returned."""
+        """(query_rows, dim) training queries and (items, dim) all items, by an encoder that `adapt` returned."""
 
 
 class FixedEncoding:
@@ -54,11 +64,15 @@ class FixedEncoding:
 
     def __init__(self, encoder: Encoder, dataset: Dataset):
         self.encoder = encoder
+        self.extents: tuple[float, ...] = (1.0,)
         self.queries = encoder.encode_queries(dataset.train.queries.texts)
         self.items = encoder.encode_items(dataset.items.texts)
 
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
         return self.encoder
+
+    def adapt(self, encoder: Encoder, extent: float) -> Encoder:
+        return encoder
 
     def embed(self, encoder: Encoder, query_rows: Rows) -> tuple[Floats, Floats]:
         return self.queries[query_rows], np.asarray(self.items)
@@ -76,6 +90,9 @@ class TowerEncoding:
 
     def __init__(self, base: Pretrained, dataset: Dataset, config: AdapterConfig, *, static: bool = False):
         self.base, self.config, self.static = base, config, static
+        self.extents: tuple[float, ...] = (
+            (1.0,) if static else EXTENTS if config.extent is None else (config.extent,)
+        )
         self.texts = (dataset.train.queries.texts, dataset.items.texts)
         self.tokenizer = BagTokenizer(base.tokenizer_file)
         self.queries = None if static else base.encode_queries(dataset.train.queries.texts)
@@ -88,7 +105,7 @@ class TowerEncoding:
         """Identifies everything that decides what is learnt, except for the rows, the clicks and the seed."""
         texts = [json_digest(list(part)) for part in self.texts]
         # By alias, so that encoders that were cached under the settings' older names are found.
-        config = self.config.model_dump(by_alias=True)
+        config = self.config.model_dump(by_alias=True, exclude={"extent"})  # applied after training
         return json_digest([self.base.fingerprint, config, self.static, texts])
 
     def load(self, folder: Path) -> Encoder:
@@ -114,6 +131,10 @@ class TowerEncoding:
             return Static(None, towers, self.tokenizer)
         return Adapted(self.base, towers, self.tokenizer)
 
+    def adapt(self, encoder: Encoder, extent: float) -> Encoder:
+        assert isinstance(encoder, Adapted)
+        return encoder if extent == 1 else Adapted(self.base, encoder.towers.scaled(extent), self.tokenizer)
+
     def embed(self, encoder: Encoder, query_rows: Rows) -> tuple[Floats, Floats]:
         assert isinstance(encoder, Adapted)
         queries = None if self.queries is None else self.queries[query_rows]
@@ -133,9 +154,15 @@ class CachedEncoding:
 
     def __init__(self, encoding: TowerEncoding, folder: Path):
         self.encoding, self.folder = encoding, folder
+        self.extents = encoding.extents
+
+    def adapt(self, encoder: Encoder, extent: float) -> Encoder:
+        return self.encoding.adapt(encoder, extent)
 
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
         digests = [_digest(array) for array in (query_rows, item_rows, clicks.indptr, clicks.indices)]
+        if (clicks.data != 1).any():  # encoders that were cached before clicks had weights are still found
+            digests.append(hashlib.sha256(clicks.data.astype(np.float32).tobytes()).hexdigest())
         key = json_digest([self.encoding.fingerprint, *digests, seed, torch.get_num_threads()])
 
         def learn(out: Path) -> None:

@@ -22,7 +22,16 @@ from scipy.sparse import csr_array
 from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.data.dataset import Dataset
 from metaxc.evaluation.intervals import bootstrap
-from metaxc.metrics import CLICK_SLICES, PerQuery, harmonic_mean, hits, pairs_within, precision, recall, relevant_counts
+from metaxc.metrics import (
+    CLICK_SLICES,
+    PerQuery,
+    harmonic_mean,
+    hits,
+    pairs_within,
+    precision,
+    recall,
+    relevant_counts,
+)
 
 TOP = 10
 KINDS = ("novel", "observed")

@@ -78,6 +78,16 @@ class IreneConfig(BaseModel):
         ge=0,
         description="folds of pseudo-novel items to choose the constants on; 0 takes default constants",
     )
+    exposure: float | None = Field(
+        None,
+        description="added to the score of an item without clicks; chosen on pseudo-novel items if not given. A search "
+        "may use another value",
+    )
+    exposure_cost: float = Field(
+        0.5,
+        ge=0,
+        description="points of overall accuracy (mean of P@1 and R@10) that may be given up to find novel items",
+    )
     seed: int = Field(0, ge=0, description="seed of everything random")
 
     @model_validator(mode="after")

@@ -35,6 +35,7 @@ class ConfiguredParts:
     def __init__(self, config: IreneConfig):
         self.config = config
         self.seed, self.neighbours = config.seed, config.neighbours
+        self.exposure, self.exposure_cost = config.exposure, config.exposure_cost
 
     @property
     def keeps_neighbour_vectors(self) -> bool:

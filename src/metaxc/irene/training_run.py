@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from metaxc.arrays import Floats
 from metaxc.artifacts import Stages, load_arrays, load_json, save_arrays, save_json
 from metaxc.classifiers import Classifiers
 from metaxc.data import Dataset
-from metaxc.data.clicks import training_clicks
+from metaxc.data.clicks import training_clicks, training_times
 from metaxc.data.folds import Fold
 from metaxc.emmett import Emmett
 from metaxc.emmett.scoring import scale_by_trust
@@ -26,9 +27,11 @@ from metaxc.generators import Episode, load_generator, save_generator
 from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.irene.config import IreneConfig
 from metaxc.irene.model_parts import ConfiguredParts
-from metaxc.tuning import Constants, choose_constants, fit_fold
+from metaxc.tuning import Constants, choose_constants, fit_fold, learn_fold_encoder
 
 CURVE_POINTS = 100
+FEWEST_NOVEL, MOST_NOVEL = 0.05, 0.2
+"""Bounds for the share of the observed items that play novel in a fold."""
 
 
 class TrainingRun:
@@ -87,17 +90,10 @@ class TrainingRun:
 
     def choose_constants(self) -> tuple[Constants, TrainedGenerator | None]:
         """Choose the constants on folds of pseudo-novel items; with the generator where it is trained on them."""
-        encoding = self.encoding  # encoding is a stage of its own, timed apart
+        _ = self.encoding  # encoding is a stage of its own, timed apart
 
         def choose(out: Path) -> None:
-            folds = [
-                fit_fold(self.parts, encoding, fold, self.observed, self.query_rows, self.clicks)
-                for fold in self._folds()
-            ]
-            constants, trained = choose_constants(self.parts, folds)
-            if not folds:
-                reason = "too few data to choose by" if self.config.folds else "not asked for"
-                constants.pseudo_novel["skipped"] = reason
+            constants, trained = self._compare_adaptations(self._folds())
             save_json(out / "constants.json", constants.to_dict())
             if trained is not None:
                 save_generator(out, trained.generator)
@@ -111,13 +107,48 @@ class TrainingRun:
         nothing = np.empty((0, 0), np.float32)
         return constants, TrainedGenerator(load_generator(folder), nothing, load_json(folder / "losses.json"))
 
+    def _compare_adaptations(self, folds: list[Fold]) -> tuple[Constants, TrainedGenerator | None]:
+        """The constants, for the extent of the encoder's adaptation at which items are found best: by the mean of P@1
+        and R@10, zero-shot and among all items."""
+        data = (self.observed, self.query_rows, self.clicks)
+        encoders = [learn_fold_encoder(self.parts, self.encoding, fold, *data) for fold in folds]
+        found = []
+        for extent in self.encoding.extents if folds else ():
+            fitted = [
+                fit_fold(self.parts, self.encoding, self.encoding.adapt(encoder, extent), fold, *data)
+                for fold, encoder in zip(folds, encoders, strict=True)
+            ]
+            constants, candidate, trained = choose_constants(self.parts, fitted)
+            if candidate is not None:
+                quality = (candidate.zero_shot.mean + candidate.choice.quality.mean) / 2
+                found.append((quality, extent, constants, trained))
+                self.stages.report(f"adaptation {extent:g}: {quality:.1f} on pseudo-novel items")
+        if not found:
+            constants, _, trained = choose_constants(self.parts, [])
+            reason = "too few data to choose by" if self.config.folds else "not asked for"
+            constants.pseudo_novel["skipped"] = reason
+            given = self.config.adapter.extent
+            return replace(constants, adaptation=1.0 if given is None else given), trained
+        _, extent, constants, trained = max(found, key=lambda one: one[0])
+        compared = {f"{extent:g}": one.pseudo_novel for _, extent, one, _ in found}
+        return replace(constants, adaptation=extent, adaptations=compared), trained
+
     def _folds(self) -> list[Fold]:
-        """The folds to choose constants on. A base that has learnt from clicks knows the items it has seen: only those
-        held out of its training can play novel."""
+        """The folds to choose constants on: windows of time where times are known, otherwise random. A base that has
+        learnt from clicks knows the items it has seen: only those held out of its training can play novel."""
         config = self.config
         record = None if self.encoder is not None else EncoderRecord.load(Pretrained(config.base).folder)
         if record is None or not record.learnt_from_clicks or not config.folds:
-            return Fold.partition(self.clicks, config.seed, config.folds)
+            # As many items play novel as there are novel ones, within what can be measured.
+            share = min(max(float(self.dataset.novel_mask.mean()), FEWEST_NOVEL), MOST_NOVEL)
+            times = training_times(self.dataset, self.observed, self.query_rows)
+            if times is None:
+                return Fold.partition(self.clicks, config.seed, config.folds, item_share=share)
+            folds = Fold.roll_back(self.clicks, times, config.folds, item_share=share)
+            self.stages.report(
+                f"constants are chosen in {len(folds)} windows of time, the newest items as novel ones"
+            )
+            return folds
         data = (self.observed, self.query_rows, self.clicks)
         folds = known_folds(record, self.dataset, data, config.folds, config.seed)
         self.stages.report(
@@ -126,12 +157,12 @@ class TrainingRun:
         )
         return folds
 
-    def learn_encoder(self) -> Encoder:
-        """Adapt the encoder to all training clicks."""
+    def learn_encoder(self, extent: float) -> Encoder:
+        """Adapt the encoder to all training clicks, as far as was chosen."""
 
         def learn(out: Path) -> None:
             encoder = self.encoding.learn(self.query_rows, self.observed, self.clicks, self.config.seed)
-            encoder.save(out)
+            self.encoding.adapt(encoder, extent).save(out)
 
         folder = self.stages.run("encoder", {}, learn)
         return self.encoder or load_encoder(folder, base=self.config.base, cache=self.cache)
@@ -249,8 +280,11 @@ class TrainingRun:
                 **chosen["combine"],
                 **chosen["calibration"],
                 "expansion": chosen["expansion"],
+                "adaptation": constants.adaptation,
             },
             "compared": constants.compared,
+            "adaptations": constants.adaptations,
+            "exposure_curve": constants.exposure_curve,
             "pseudo_novel": constants.pseudo_novel,
             "curves": _learning_curves(
                 {

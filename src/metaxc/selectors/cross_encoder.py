@@ -28,6 +28,7 @@ from scipy.sparse import csr_array
 
 from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import atomic_folder, verify_folder
+from metaxc.data.clicks import clicks_per_item
 from metaxc.errors import DataError, ModelError
 from metaxc.training_loop import run_training, shuffled_batches
 
@@ -44,9 +45,9 @@ LEARNING_RATE, HEAD_LEARNING_RATE = 1e-4, 1e-3
 def neighbour_usefulness(queries: Floats, clicks: csr_array, classifiers: Floats, shortlists: Rows) -> Floats:
     """(items, S) float32: how useful each candidate is to each item.
 
-    This is the mean score of the candidate's classifier over the queries that clicked the item, standardised to mean 0
-    and standard deviation 1 within the shortlist. It is 0 for padding, for items without clicks, and where all
-    candidates are equally useful.
+    This is the mean score of the candidate's classifier over the queries that clicked the item, by the weights of the
+    clicks, standardised to mean 0 and standard deviation 1 within the shortlist. It is 0 for padding, for items without
+    clicks, and where all candidates are equally useful.
 
     Args:
         queries: (queries, dim) embeddings, as the classifiers score them.
@@ -54,7 +55,7 @@ def neighbour_usefulness(queries: Floats, clicks: csr_array, classifiers: Floats
         classifiers: (items, dim).
         shortlists: (items, S) rows of candidates without the item itself, −1 pads.
     """
-    counts = np.maximum(np.bincount(clicks.indices, minlength=clicks.shape[1]), 1)
+    counts = np.maximum(clicks_per_item(clicks), 1)
     means = np.asarray(clicks.T @ np.asarray(queries, dtype=np.float32)) / counts[:, None]
     present = shortlists >= 0
     scores = np.einsum("nd,nsd->ns", means, classifiers[np.maximum(shortlists, 0)])

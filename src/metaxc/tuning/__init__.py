@@ -1,27 +1,40 @@
-"""Constants chosen on pseudo-novel observed items, never on test: folds, grids, choices."""
+"""Constants chosen on pseudo-novel observed items, never on test: folds, shortlists, grids, choices."""
 
-from metaxc.tuning.choices import Constants, ModelParts, choose_constants, fit_fold
-from metaxc.tuning.fitted_folds import FittedFold, Quality, TuningFold, ValidationQueries, ranking_quality
-from metaxc.tuning.grids import (
-    CombineChoice,
-    tune_calibration,
-    tune_combine,
-    tune_own_classifiers,
-    tune_query_expansion,
+from metaxc.tuning.calibration import CalibrationChoice, choose_calibration
+from metaxc.tuning.choices import (
+    Candidate,
+    Constants,
+    ModelParts,
+    choose_constants,
+    fit_fold,
+    learn_fold_encoder,
 )
+from metaxc.tuning.fitted_folds import FittedFold, TuningFold, ValidationQueries
+from metaxc.tuning.grids import CombineChoice, tune_combine, tune_own_classifiers, tune_query_expansion
+from metaxc.tuning.qualities import MixedQuality, Quality, Relevance, ranking_quality
+from metaxc.tuning.shortlists import ENCODER_ALONE, FoldItems, Setting, Shortlist
 
 __all__ = [
+    "ENCODER_ALONE",
+    "CalibrationChoice",
+    "Candidate",
     "CombineChoice",
     "Constants",
     "FittedFold",
+    "FoldItems",
+    "MixedQuality",
     "ModelParts",
     "Quality",
+    "Relevance",
+    "Setting",
+    "Shortlist",
     "TuningFold",
     "ValidationQueries",
+    "choose_calibration",
     "choose_constants",
     "fit_fold",
+    "learn_fold_encoder",
     "ranking_quality",
-    "tune_calibration",
     "tune_combine",
     "tune_own_classifiers",
     "tune_query_expansion",

@@ -2,7 +2,8 @@
 
 The objective: the best mean of overall P@1 and R@10; then, of all settings within a given cost of it, the one under
 which novel items are found best among all others. Most of that is free: many settings tie in the mean, and among these
-novel items may vanish or be found (docs/decisions.md).
+novel items may vanish or be found (docs/decisions.md). What novel items gain must not be taken from items with a few
+clicks: where a slice of items by clicks is found less often than by the encoder alone, that counts against a setting.
 
 Every constant moves on a ladder of values without an end, up or down while that helps, so no choice ends at the edge of
 a grid.
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from metaxc.emmett import Calibration
 from metaxc.tuning.qualities import MixedQuality, mean_mixed_quality
@@ -20,6 +22,9 @@ from metaxc.tuning.shortlists import Setting, Shortlist
 
 COST = 0.5
 """Points of overall accuracy (mean of P@1 and R@10) that may be given up so that novel items are found."""
+
+SHORTFALL_WEIGHT = 0.5
+"""What a point of pair recall below the encoder alone, in a slice by clicks, counts in points of novel R@10."""
 
 JUMPS = (-4, -2, -1, 1, 2, 4)
 """Steps on a ladder that are tried at once: large ones leave a local optimum, small ones refine it."""
@@ -37,9 +42,7 @@ LADDERS: dict[str, dict[int, float]] = {
     "prior_clicks": _ladder(30.0, 3**0.5),
     "novelty_prior": _ladder(3.0, 3**0.5),
     "novel_scale": _ladder(1.0, 1.1),
-    "exposure": {
-        step: 0.04 * (1.35 ** abs(step) - 1) * (1 if step > 0 else -1) for step in range(-16, 17)
-    },
+    "exposure": {step: 0.04 * (1.35 ** abs(step) - 1) * (1 if step > 0 else -1) for step in range(-16, 17)},
     "strength": {-9: 0.0, **_ladder(1.0, 1.4, -8, 9)},
 }
 """The values of each constant, by step; they reach from negligible to overwhelming."""
@@ -64,25 +67,28 @@ class CalibrationChoice:
         setting: The constants.
         quality: In the mean over the folds.
         best_mean: The best overall mean of P@1 and R@10 that any setting reached.
+        alone: The quality of the encoder alone.
         curve: The quality by exposure, everything else as chosen.
     """
 
     setting: Setting
     quality: MixedQuality
     best_mean: float
+    alone: MixedQuality
     curve: list[tuple[float, MixedQuality]]
 
-    def beats(self, other: CalibrationChoice, cost: float) -> bool:
-        """Whether the objective prefers this choice: see the module."""
-        best = max(self.best_mean, other.best_mean)
-        fits, other_fits = (one.quality.mean >= best - cost for one in (self, other))
-        if fits and other_fits:
-            return _by_novel_items(self.quality) > _by_novel_items(other.quality)
-        return self.quality.mean > other.quality.mean
+    def describe_curve(self) -> list[dict[str, Any]]:
+        """The curve as plain Python for JSON."""
+        chosen = self.setting.calibration.exposure
+        return [
+            {"exposure": exposure, **found.to_dict(), "chosen": exposure == chosen}
+            for exposure, found in self.curve
+        ]
 
 
 def choose_calibration(
     shortlists: Sequence[Shortlist],
+    alone: MixedQuality,
     *,
     start: Setting | None = None,
     strength: float | None = None,
@@ -93,34 +99,39 @@ def choose_calibration(
 
     Args:
         shortlists: One per fold.
+        alone: The quality of the encoder alone.
         start: Where the search begins; the defaults when None.
         strength: The strength of the neighbours, where it is given and not to be chosen.
         exposure: The exposure, where it is given and not to be chosen.
         cost: Points of overall accuracy that may be given up for novel items.
     """
-    fixed = {name: value for name, value in (("strength", strength), ("exposure", exposure)) if value is not None}
+    fixed = {
+        name: value for name, value in (("strength", strength), ("exposure", exposure)) if value is not None
+    }
     search = _Search(shortlists, fixed)
-    best = search.climb(_nearest_steps(start or Setting(Calibration(), 0.5)), lambda found: found.mean)
+    best = search.climb(_nearest_steps(start or Setting(Calibration(), 0.5)), lambda found: (found.mean,))
     enough = search.quality(best).mean - cost
 
     def novel_first(found: MixedQuality) -> tuple[float, ...]:
-        return (1.0, *_by_novel_items(found)) if found.mean >= enough else (0.0, found.mean)
+        if found.mean < enough:
+            return 0.0, found.mean, 0.0
+        return 1.0, found.novel - SHORTFALL_WEIGHT * found.shortfall(alone), found.harmonic_mean
 
     chosen = search.climb(best, novel_first)
-    best_mean = max(found.mean for found in search.known.values())
     return CalibrationChoice(
-        search.setting(chosen), search.quality(chosen), best_mean, search.exposure_curve(chosen)
+        search.setting(chosen),
+        search.quality(chosen),
+        search.quality(best).mean,
+        alone,
+        search.exposure_curve(chosen),
     )
-
-
-def _by_novel_items(found: MixedQuality) -> tuple[float, float]:
-    return found.novel, found.harmonic_mean
 
 
 def _nearest_steps(setting: Setting) -> Steps:
     values = {**setting.calibration.model_dump(), "strength": setting.strength}
     return {
-        name: min(ladder, key=lambda step: abs(ladder[step] - values[name])) for name, ladder in LADDERS.items()
+        name: min(ladder, key=lambda step: abs(ladder[step] - values[name]))
+        for name, ladder in LADDERS.items()
     }
 
 
@@ -146,7 +157,7 @@ class _Search:
     def _measure(self, setting: Setting) -> MixedQuality:
         return mean_mixed_quality([one.quality(setting) for one in self.shortlists])
 
-    def climb[T: (float, tuple[float, ...])](self, steps: Steps, value: Callable[[MixedQuality], T]) -> Steps:
+    def climb(self, steps: Steps, value: Callable[[MixedQuality], tuple[float, ...]]) -> Steps:
         """The steps at which no move is better; one constant at a time, then pairs of them."""
         best, reached = steps, value(self.quality(steps))
         for _ in range(MOST_ROUNDS):
@@ -179,10 +190,10 @@ class _Search:
         chosen = self.setting(steps)
         ladder = LADDERS["exposure"]
         nearest = min(ladder, key=lambda step: abs(ladder[step] - chosen.calibration.exposure))
-        exposures = {ladder[step] for jump in CURVE_STEPS if (step := nearest + jump) in ladder}
-        exposures = sorted({*(one for one in exposures if one != ladder[nearest]), chosen.calibration.exposure})
+        others = [nearest + jump for jump in CURVE_STEPS if jump]
+        exposures = [chosen.calibration.exposure, *(ladder[step] for step in others if step in ladder)]
         points = []
-        for exposure in exposures:
+        for exposure in sorted(exposures):
             calibration = chosen.calibration.model_copy(update={"exposure": exposure})
             points.append((exposure, self._measure(Setting(calibration, chosen.strength))))
         return points

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
 from scipy.sparse import csr_array
 
 from metaxc.arrays import Floats, Rows
@@ -18,19 +19,22 @@ from metaxc.classifiers import Classifiers
 from metaxc.data.folds import Fold
 from metaxc.emmett import Calibration, ExpansionConfig, QueryExpansion
 from metaxc.emmett.scoring import scale_by_trust
+from metaxc.encoders import Encoder
 from metaxc.encoders.learning import Encoding
 from metaxc.generators import Episode
 from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.selectors import NearestSelector
-from metaxc.tuning.fitted_folds import SLACK, FittedFold, Quality, TuningFold, zero_shot_quality
+from metaxc.tuning.calibration import CalibrationChoice, choose_calibration
+from metaxc.tuning.fitted_folds import FittedFold, TuningFold, zero_shot_quality
 from metaxc.tuning.grids import (
     DEFAULT_COMBINE,
     NEIGHBOURS,
     CombineChoice,
-    tune_calibration,
     tune_combine,
     tune_query_expansion,
 )
+from metaxc.tuning.qualities import SLACK, Quality, mean_mixed_quality
+from metaxc.tuning.shortlists import ENCODER_ALONE, FoldItems, Setting
 
 GATED_START = CombineChoice(neighbours=20, strength=0.5, temperature=0.1, neighbour_prior=10.0)
 """Many neighbours and the combine's defaults: which of them count, and how much, is learnt."""
@@ -42,6 +46,10 @@ class ModelParts(Protocol):
     seed: int
     neighbours: int | None
     """K, when it is given and not to be chosen."""
+    exposure: float | None
+    """The exposure of novel items, when it is given and not to be chosen."""
+    exposure_cost: float
+    """Points of overall accuracy that may be given up so that novel items are found."""
 
     def generator_kinds(self, folds: int) -> tuple[str, ...]:
         """The kinds of generator to compare, the simplest first."""
@@ -82,6 +90,9 @@ class Constants:
         expansion: How queries are expanded; None for no expansion.
         pseudo_novel: The quality on the pseudo-novel items that the constants were chosen on, or why there is none.
         compared: The quality of each kind of generator.
+        exposure_curve: The quality by exposure, for people: what each value costs and brings.
+        adaptation: How far the encoder is adapted to the clicks, 0 (not at all) to 1 (as trained).
+        adaptations: The quality of each extent that was compared.
     """
 
     generator: str
@@ -90,6 +101,9 @@ class Constants:
     expansion: ExpansionConfig | None
     pseudo_novel: dict[str, Any]
     compared: dict[str, Any] = field(default_factory=dict)
+    exposure_curve: list[dict[str, Any]] = field(default_factory=list)
+    adaptation: float = 1.0
+    adaptations: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python for JSON."""
@@ -100,6 +114,9 @@ class Constants:
             "expansion": None if self.expansion is None else self.expansion.model_dump(),
             "pseudo_novel": self.pseudo_novel,
             "compared": self.compared,
+            "exposure_curve": self.exposure_curve,
+            "adaptation": self.adaptation,
+            "adaptations": self.adaptations,
         }
 
     @classmethod
@@ -112,10 +129,13 @@ class Constants:
             None if values["expansion"] is None else ExpansionConfig(**values["expansion"]),
             values["pseudo_novel"],
             values["compared"],
+            values["exposure_curve"],
+            values["adaptation"],
+            values["adaptations"],
         )
 
     def __str__(self) -> str:
-        numbers = {**asdict(self.combine), **self.calibration.model_dump()}
+        numbers = {**asdict(self.combine), **self.calibration.model_dump(), "adaptation": self.adaptation}
         numbers["query expansion"] = 0.0 if self.expansion is None else self.expansion.strength
         parts = [f"{name.replace('_', ' ')} {value:g}" for name, value in numbers.items()]
         return ", ".join([self.generator.replace("_", " "), *parts])
@@ -128,90 +148,139 @@ class Candidate:
     Args:
         kind: The kind of generator.
         combine: The combine that it is, or starts at.
-        generated: Per fold, (pseudo-novel, dim) meta-classifiers by a generator that has seen none of the fold's items.
-        zero_shot: How well they rank among themselves.
-        generalized: How well they rank among all items, with `calibration`.
-        calibration: How observed and novel items rank together.
+        items: Per fold, the items with meta-classifiers by a generator that has seen none of the fold's items.
+        choice: How all items rank together.
+        zero_shot: How well the pseudo-novel items rank among themselves.
+        expansion: How queries are expanded; None for no expansion.
     """
 
     kind: str
     combine: CombineChoice
-    generated: list[Floats]
+    items: list[FoldItems]
+    choice: CalibrationChoice
     zero_shot: Quality
-    generalized: Quality
-    calibration: Calibration
+    expansion: ExpansionConfig | None = None
 
     def beats(self, other: Candidate) -> bool:
         """Whether it is better zero-shot by more than `SLACK`, and generalized not worse by more than that."""
         return (
             self.zero_shot.mean > other.zero_shot.mean + SLACK
-            and self.generalized.mean > other.generalized.mean - SLACK
+            and self.choice.quality.mean > other.choice.quality.mean - SLACK
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """How well it does, in figures."""
+        return {"zero_shot": self.zero_shot.to_dict(), "generalized": self.choice.quality.to_dict()}
 
 
 def choose_constants(
     parts: ModelParts, folds: Sequence[FittedFold]
-) -> tuple[Constants, TrainedGenerator | None]:
+) -> tuple[Constants, Candidate | None, TrainedGenerator | None]:
     """Choose the constants on the pseudo-novel items of `folds`.
 
     Returns:
-        The constants, and the generator where it is trained on the folds; None where it is still to be trained on the
-        observed items.
+        The constants; the candidate that they come from, None without folds; and the generator where it is trained on
+        the folds, None where it is still to be trained on the observed items.
     """
     kinds = parts.generator_kinds(len(folds))
     if not folds:
         combine = starting_combine(parts, kinds[0], [])
-        return Constants(kinds[0], combine, Calibration(), None, {}), None
+        calibration = Calibration(exposure=parts.exposure or 0.0)
+        return Constants(kinds[0], combine, calibration, None, {}), None, None
     best, *rest = candidates = [
         validate_generator(parts, kind, starting_combine(parts, kind, folds), folds) for kind in kinds
     ]
     for candidate in rest:
         best = candidate if candidate.beats(best) else best
-    calibration, generalized = best.calibration, best.generalized
-    expansion = tune_query_expansion(folds, best.generated, calibration)
-    validation = folds
-    if expansion is not None:
-        validation = [fold.expanded(expansion) for fold in folds]
-        calibration, generalized = tune_calibration(validation, best.generated)
+    best = _with_expansion(parts, best, folds)
     constants = Constants(
         best.kind,
         best.combine,
-        calibration,
-        expansion,
-        {
-            "zero_shot": zero_shot_quality(validation, best.generated).to_dict(),
-            "generalized": generalized.to_dict(),
-        },
-        {
-            one.kind: {"zero_shot": one.zero_shot.to_dict(), "generalized": one.generalized.to_dict()}
-            for one in candidates
-        },
+        best.choice.setting.calibration,
+        best.expansion,
+        best.to_dict(),
+        {one.kind: one.to_dict() for one in candidates},
+        best.choice.describe_curve(),
     )
     if not parts.trains_out_of_fold(best.kind, len(folds)):
-        return constants, None
+        return constants, best, None
     episodes = [_novel_episode(fold, best.combine) for fold in folds]
-    return constants, parts.train_generator(best.kind, best.combine, episodes)
+    return constants, best, parts.train_generator(best.kind, best.combine, episodes)
 
 
 def validate_generator(
     parts: ModelParts, kind: str, combine: CombineChoice, folds: Sequence[FittedFold]
 ) -> Candidate:
     """A kind of generator, trained for every fold without that fold's pseudo-novel items and held-out queries."""
-    generated = []
+    free = (
+        kind == "combine"
+    )  # its strength is chosen with the calibration; a generator that learns has found its own
+    start = replace(combine, strength=1.0) if free else combine
+    items = []
     for fold in folds:
         vectors = scale_by_trust(fold.neighbour_classifiers, combine.neighbour_prior)
         if parts.trains_out_of_fold(kind, len(folds)):
             held = fold.data.fold.held
             others = [_novel_episode(other, combine).without(held) for other in folds if other is not fold]
-            generator = parts.train_generator(kind, combine, others).generator
+            generator = parts.train_generator(kind, start, others).generator
         else:
             near = parts.training_neighbours(kind, fold.observed_embeddings, combine.neighbours)
-            trained = parts.train_generator(kind, combine, [fold.observed_episode(vectors, *near)])
+            trained = parts.train_generator(kind, start, [fold.observed_episode(vectors, *near)])
             generator, vectors = trained.generator, trained.classifiers
-        generated.append(fold.generate(generator, vectors, combine.neighbours))
-    calibration, generalized = tune_calibration(folds, generated)
-    zero_shot = zero_shot_quality(folds, generated)
-    return Candidate(kind, combine, generated, zero_shot, generalized, calibration)
+        items.append(fold.items(generator, vectors, combine.neighbours))
+    setting = Setting(Calibration(), combine.strength if free else 1.0)
+    choice = _calibrate(parts, folds, items, setting, free)
+    return _candidate(kind, combine, folds, items, choice, None)
+
+
+def _with_expansion(parts: ModelParts, candidate: Candidate, folds: Sequence[FittedFold]) -> Candidate:
+    """The candidate with query expansion and the calibration that suits it, where expansion helps."""
+    expansion = tune_query_expansion(folds, candidate.items, candidate.choice.setting)
+    if expansion is None:
+        return candidate
+    expanded = [fold.expanded(expansion) for fold in folds]
+    free = candidate.kind == "combine"
+    choice = _calibrate(parts, expanded, candidate.items, candidate.choice.setting, free, plain=folds)
+    return _candidate(candidate.kind, candidate.combine, expanded, candidate.items, choice, expansion)
+
+
+def _calibrate(
+    parts: ModelParts,
+    folds: Sequence[FittedFold],
+    items: Sequence[FoldItems],
+    start: Setting,
+    free: bool,
+    plain: Sequence[FittedFold] | None = None,
+) -> CalibrationChoice:
+    """Choose the calibration on `folds`; `plain` are the same folds without query expansion, for the encoder alone."""
+    pairs = list(zip(folds, items, strict=True))
+    shortlists = [fold.shortlist(one) for fold, one in pairs]
+    alone = shortlists
+    if plain is not None:
+        alone = [fold.shortlist(one) for fold, one in zip(plain, items, strict=True)]
+    return choose_calibration(
+        shortlists,
+        mean_mixed_quality([one.quality(ENCODER_ALONE) for one in alone]),
+        start=start,
+        strength=None if free else start.strength,
+        exposure=parts.exposure,
+        cost=parts.exposure_cost,
+    )
+
+
+def _candidate(
+    kind: str,
+    combine: CombineChoice,
+    folds: Sequence[FittedFold],
+    items: list[FoldItems],
+    choice: CalibrationChoice,
+    expansion: ExpansionConfig | None,
+) -> Candidate:
+    strength = choice.setting.strength
+    zero_shot = zero_shot_quality(folds, [one.generated(strength) for one in items])
+    if kind == "combine":
+        combine = replace(combine, strength=strength)
+    return Candidate(kind, combine, items, choice, zero_shot, expansion)
 
 
 def _novel_episode(fold: FittedFold, combine: CombineChoice) -> Episode:
@@ -229,28 +298,50 @@ def starting_combine(parts: ModelParts, kind: str, folds: Sequence[FittedFold]) 
     return replace(start, neighbours=parts.neighbours or start.neighbours)
 
 
-def fit_fold(
+def learn_fold_encoder(
     parts: ModelParts, encoding: Encoding, fold: Fold, observed: Rows, query_rows: Rows, clicks: csr_array
+) -> Encoder:
+    """An encoder that has not seen the fold's pseudo-novel items and held-out queries; the arguments are those of
+    `fit_fold`."""
+    rows, learnt = fold.training(clicks)
+    return encoding.learn(query_rows[rows], observed[fold.observed], learnt, parts.seed)
+
+
+def fit_fold(
+    parts: ModelParts,
+    encoding: Encoding,
+    encoder: Encoder,
+    fold: Fold,
+    observed: Rows,
+    query_rows: Rows,
+    clicks: csr_array,
 ) -> FittedFold:
     """Fit everything but the generator without the fold's pseudo-novel items and held-out queries.
 
     Args:
         parts: How the parts of the model are made.
-        encoding: Trains and applies encoders.
+        encoding: Applies encoders.
+        encoder: From `learn_fold_encoder`.
         fold: Which items and queries are held out.
         observed: (observed,) rows of the observed items in the data set.
         query_rows: (queries,) rows of the training queries in the data set.
         clicks: (queries, observed).
     """
     rows, learnt = fold.training(clicks)
-    encoder = encoding.learn(query_rows[rows], observed[fold.observed], learnt, parts.seed)
     queries, items = encoding.embed(encoder, query_rows)
     items = items[observed]
     remaining, novel = items[fold.observed], items[fold.novel]
     classifiers = parts.fit_classifiers(queries[rows], learnt)
     queries = classifiers.transform_queries(queries)
     most = max(*NEIGHBOURS, parts.neighbours or 0)
-    near, similarities = NearestSelector(remaining).select(novel, most)
+    informative = np.flatnonzero(
+        classifiers.clicks > 0
+    )  # an item whose clicks are all held out informs nothing
+    place = np.full(len(remaining), -1)
+    place[informative] = np.arange(len(informative))
+    selector = NearestSelector(remaining[informative])
+    near, similarities = selector.select(novel, most)
+    observed_near, observed_similarities = selector.select(remaining, most, exclude_self=place)
     return FittedFold(
         TuningFold.build(fold, queries, clicks, parts.seed),
         classifiers,
@@ -259,7 +350,9 @@ def fit_fold(
         novel,
         queries,
         csr_array(clicks[:, fold.novel]),
-        near,
+        np.where(near < 0, -1, informative[near]),
         similarities,
+        np.where(observed_near < 0, -1, informative[observed_near]),
+        observed_similarities,
         parts.query_expansion(queries[rows], learnt, remaining),
     )

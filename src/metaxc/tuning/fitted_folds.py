@@ -1,9 +1,9 @@
 """Folds of pseudo-novel items, with everything fitted without them, and the validation queries that compare settings.
 
-A share of the *observed* items plays novel and a share of the queries plays test (`metaxc.data.folds`). Everything that
-learns is fitted without them; a setting is as good as the ranking that it gives the held-out queries. One fold is not
-enough: a few popular items decide its P@1, and which of them are pseudo-novel differs from fold to fold, so settings
-are compared by their mean over several.
+A share of the *observed* items plays novel and a share of the queries plays test (`metaxc.data.folds`): the newest and
+the latest where there are times. Everything that learns is fitted without them; a setting is as good as the ranking
+that it gives the held-out queries. One fold is not enough: a few popular items decide its P@1, and which of them are
+pseudo-novel differs from fold to fold, so settings are compared by their mean over several.
 """
 
 from __future__ import annotations
@@ -14,60 +14,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from scipy.sparse import csr_array
-from torch import Tensor
 
 from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers
-from metaxc.data.folds import FEWEST_QUERIES, Fold
+from metaxc.data.folds import Fold
 from metaxc.emmett import ExpansionConfig, QueryExpansion
 from metaxc.generators import Episode, TorchGenerator, gather
-from metaxc.index.topk import best_rows
-from metaxc.metrics import hits, precision, recall, relevant_counts
+from metaxc.tuning.qualities import Quality, Relevance, mean_quality, ranking_quality
+from metaxc.tuning.shortlists import FoldItems, Shortlist
 
-MOST_QUERIES = 1_000
-"""Validation queries of each fold."""
+MOST_QUERIES = 2_000
+"""Validation queries of each fold, however many items there are."""
 
-MOST_SCORES = 50_000_000
-"""Scores of queries × items held at once (200 MB); with millions of items there are fewer validation queries."""
-
-SLACK = 0.3
-"""Points of quality; half the standard error of three folds of 1,000 validation queries."""
-
-
-@dataclass(frozen=True)
-class Quality:
-    """P@1 and R@10 in percent; settings are compared by their mean."""
-
-    precision: float
-    recall: float
-
-    @property
-    def mean(self) -> float:
-        """The mean of both."""
-        return (self.precision + self.recall) / 2
-
-    def is_close_to(self, other: Quality) -> bool:
-        """Whether neither figure is more than `SLACK` below the other's."""
-        return self.precision >= other.precision - SLACK and self.recall >= other.recall - SLACK
-
-    def to_dict(self) -> dict[str, float]:
-        """The figures by the metrics' names."""
-        return {"P@1": self.precision, "R@10": self.recall}
-
-
-def mean_quality(found: Sequence[Quality]) -> Quality:
-    """The mean over several folds."""
-    return Quality(
-        float(np.mean([one.precision for one in found])), float(np.mean([one.recall for one in found]))
-    )
-
-
-def ranking_quality(scores: Tensor, relevant: csr_array) -> Quality:
-    """How well (queries, items) scores rank; every query has a relevant item."""
-    _, columns = best_rows(scores, 10)
-    hit = hits(columns.numpy(), relevant)
-    counts = relevant_counts(relevant)
-    return Quality(100 * float(precision(hit, 1).mean()), 100 * float(recall(hit, counts, 10).mean()))
+BLOCK = 4_096
+"""Items generated at once: 4,096 × 20 neighbours × 384 float32 are 126 MB."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +46,8 @@ class ValidationQueries:
     def sample(queries: Floats, clicks: csr_array, seed: int) -> ValidationQueries:
         """Keep at most `MOST_QUERIES` of the queries that have a click."""
         rows = np.flatnonzero(np.diff(clicks.indptr) > 0)
-        most = max(FEWEST_QUERIES, min(MOST_QUERIES, MOST_SCORES // max(clicks.shape[1], 1)))
-        if len(rows) > most:
-            rows = np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+        if len(rows) > MOST_QUERIES:
+            rows = np.sort(np.random.default_rng(seed).choice(rows, MOST_QUERIES, replace=False))
         return ValidationQueries(np.array(queries[rows]), csr_array(clicks[rows]))
 
     def quality(self, vectors: Floats) -> Quality:
@@ -130,13 +89,13 @@ class TuningFold:
             clicks: (queries, observed).
             seed: Draws the validation queries.
         """
-        held = np.flatnonzero(fold.held)
+        held, judged = fold.validation(clicks)
         queries = np.asarray(queries[held])
         return TuningFold(
             fold,
             *fold.training(clicks),
-            ValidationQueries.sample(queries, csr_array(clicks[held][:, fold.novel]), seed),
-            ValidationQueries.sample(queries, csr_array(clicks[held]), seed),
+            ValidationQueries.sample(queries, csr_array(judged[:, fold.novel]), seed),
+            ValidationQueries.sample(queries, judged, seed),
         )
 
     @staticmethod
@@ -170,6 +129,8 @@ class FittedFold:
         novel_clicks: (queries, pseudo-novel) their clicks.
         neighbours: (pseudo-novel, most K) rows of the nearest remaining observed items.
         similarities: (pseudo-novel, most K) their similarities.
+        observed_neighbours: (remaining observed, most K) rows of the items nearest to each, itself excluded.
+        observed_similarities: (remaining observed, most K) their similarities.
         expansion: The fold's training queries; None where queries are not expanded.
     """
 
@@ -182,6 +143,8 @@ class FittedFold:
     novel_clicks: csr_array
     neighbours: Rows
     similarities: Floats
+    observed_neighbours: Rows
+    observed_similarities: Floats
     expansion: QueryExpansion | None = None
 
     def expanded(self, config: ExpansionConfig) -> FittedFold:
@@ -195,10 +158,36 @@ class FittedFold:
         )
         return replace(self, data=replace(self.data, zero_shot=zero_shot, generalized=generalized))
 
-    def generate(self, generator: TorchGenerator, neighbour_vectors: Floats, k: int) -> Floats:
-        """(pseudo-novel, dim): what a generator makes of k neighbours, not scaled."""
-        selected = gather(neighbour_vectors, self.neighbours[:, :k])
-        return generator.generate(self.novel_embeddings, selected, self.similarities[:, :k])
+    def items(self, generator: TorchGenerator, neighbour_vectors: Floats, k: int) -> FoldItems:
+        """The fold's items in the order of `TuningFold.item_order`, with what a generator makes of k neighbours."""
+        embeddings = np.concatenate([self.observed_embeddings, self.novel_embeddings])
+        rows = np.concatenate([self.observed_neighbours[:, :k], self.neighbours[:, :k]])
+        similarities = np.concatenate([self.observed_similarities[:, :k], self.similarities[:, :k]])
+        direction = np.empty_like(embeddings)
+        for start in range(0, len(embeddings), BLOCK):
+            at = slice(start, start + BLOCK)
+            selected = gather(neighbour_vectors, rows[at])
+            direction[at] = generator.generate(embeddings[at], selected, similarities[at]) - embeddings[at]
+        none = np.zeros((len(self.novel_embeddings), embeddings.shape[1]), np.float32)
+        classifiers = replace(
+            self.classifiers,
+            weights=np.concatenate([self.classifiers.weights, none]),
+            clicks=np.concatenate(
+                [self.classifiers.clicks, np.zeros(len(none), self.classifiers.clicks.dtype)]
+            ),
+        )
+        return FoldItems(embeddings, direction, classifiers)
+
+    def shortlist(self, items: FoldItems) -> Shortlist:
+        """The items that could rank first for each generalized validation query."""
+        validation = self.data.generalized.with_columns(self.data.item_order)
+        return Shortlist(validation.queries, items, self.relevance(items))
+
+    def relevance(self, items: FoldItems) -> Relevance:
+        """What the generalized validation queries clicked, over items in the order of `items`."""
+        validation = self.data.generalized.with_columns(self.data.item_order)
+        novel = np.arange(len(items.embeddings)) >= len(self.observed_embeddings)
+        return Relevance(validation.clicks, novel, items.classifiers.clicks)
 
     def novel_episode(self, neighbour_vectors: Floats, k: int) -> Episode:
         """The pseudo-novel items to train a generator on: the encoder has seen none of their clicks."""
@@ -223,7 +212,10 @@ class FittedFold:
         )
 
 
-def zero_shot_quality(folds: Sequence[FittedFold], generated: Sequence[Floats]) -> Quality:
-    """How well meta-classifiers (one (pseudo-novel, dim) array per fold) rank the pseudo-novel items."""
-    pairs = zip(folds, generated, strict=True)
-    return mean_quality([fold.data.zero_shot.quality(vectors) for fold, vectors in pairs])
+def zero_shot_quality(folds: Sequence[FittedFold], vectors: Sequence[Floats]) -> Quality:
+    """How well vectors (one (items, dim) array per fold, in `TuningFold.item_order`) rank the pseudo-novel items among
+    themselves."""
+    pairs = zip(folds, vectors, strict=True)
+    return mean_quality(
+        [fold.data.zero_shot.quality(one[len(fold.observed_embeddings) :]) for fold, one in pairs]
+    )

@@ -1,14 +1,14 @@
-"""Constants chosen on folds of pseudo-novel items, by small grids one after the other.
+"""Constants chosen on folds of pseudo-novel items by small grids: which neighbours inform an item, and how far a query
+is expanded. `metaxc.tuning.calibration` chooses how strongly all parts count.
 
-How the neighbours are combined is compared zero-shot, among the pseudo-novel items; how observed and novel items rank
-together is compared generalized, among all; how far a query is expanded is compared by both. What was fitted on the
-folds is thrown away, the constants stay.
+Which neighbours inform an item is compared zero-shot, among the pseudo-novel items; how far a query is expanded is
+compared zero-shot and among all items. What was fitted on the folds is thrown away, the constants stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -17,23 +17,12 @@ import torch
 from metaxc.arrays import Floats
 from metaxc.classifiers import Classifiers
 from metaxc.emmett import Calibration, ExpansionConfig, QueryExpansion
-from metaxc.emmett.scoring import (
-    NEIGHBOUR_PRIOR,
-    mixed_scores,
-    novel_vectors,
-    observed_vectors,
-    scale_by_trust,
-)
+from metaxc.emmett.scoring import NEIGHBOUR_PRIOR, item_vectors, query_vectors, scale_by_trust
 from metaxc.generators import Combine, gather
-from metaxc.tuning.fitted_folds import (
-    SLACK,
-    FittedFold,
-    Quality,
-    TuningFold,
-    ValidationQueries,
-    mean_quality,
-    ranking_quality,
-)
+from metaxc.index.topk import top_k
+from metaxc.tuning.fitted_folds import FittedFold, TuningFold
+from metaxc.tuning.qualities import DEPTH, SLACK, Quality, Relevance, mean_quality, ranking_quality
+from metaxc.tuning.shortlists import FoldItems, Setting, Shortlist
 
 NEIGHBOURS = (3, 5, 10, 20)
 TEMPERATURES = (0.03, 0.1, 0.3)
@@ -41,9 +30,8 @@ NEIGHBOUR_PRIORS = (0.0, 10.0, 50.0)
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
 OWN = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 PRIOR_CLICKS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-NOVEL_SCALES = (0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5)
 EXPANSION_NEIGHBOURS = ((5, 0.1), (20, 0.05))
-EXPANSION_STRENGTHS = (0.2, 0.35, 0.5, 0.75)
+EXPANSION_STRENGTHS = (0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
 
 
 @dataclass(frozen=True)
@@ -60,10 +48,9 @@ DEFAULT_COMBINE = CombineChoice(neighbours=10, strength=0.5, temperature=0.1, ne
 
 
 def tune_combine(folds: Sequence[FittedFold], neighbours: int | None = None) -> CombineChoice:
-    """The weakest combine that ranks the pseudo-novel items as well as the best, in the mean over the folds.
+    """The combine that ranks the pseudo-novel items best among themselves, in the mean over the folds.
 
-    Many settings tie within the noise of the validation queries. Among those within `SLACK` of the best the one nearest
-    to the item's own text is taken: what is not shown to help is left out.
+    Its strength is where the search for the calibration starts; it is chosen there, among all items.
 
     Args:
         folds: Where settings are compared.
@@ -74,9 +61,11 @@ def tune_combine(folds: Sequence[FittedFold], neighbours: int | None = None) -> 
     for fold in folds:
         for choice, found in _combine_qualities(fold, counts):
             totals[choice] = totals.get(choice, 0.0) + found.mean
-    enough = max(totals.values()) - SLACK * len(folds)
-    as_good = [choice for choice, total in totals.items() if total >= enough]
-    return min(as_good, key=lambda c: (c.strength, c.neighbour_prior, c.neighbours, -c.temperature))
+    best = max(totals, key=lambda choice: totals[choice])
+    if best.strength:
+        return best
+    # Nothing is better than the text alone: the neighbours still count in the ranking of all items.
+    return replace(DEFAULT_COMBINE, neighbours=neighbours or DEFAULT_COMBINE.neighbours, strength=0.0)
 
 
 def _combine_qualities(fold: FittedFold, counts: Sequence[int]) -> Iterator[tuple[CombineChoice, Quality]]:
@@ -96,141 +85,95 @@ def _combine_qualities(fold: FittedFold, counts: Sequence[int]) -> Iterator[tupl
                 yield choice, ranking_quality(text_scores + strength * neighbour_scores, clicks)
 
 
-class _GeneralizedScores:
-    """The parts of a fold's generalized scores that do not depend on the calibration."""
-
-    def __init__(
-        self, fold: TuningFold, classifiers: Classifiers, observed_embeddings: Floats, generated: Floats
-    ):
-        ordered = fold.generalized.with_columns(fold.item_order)
-        queries = torch.from_numpy(ordered.queries)
-        self.relevant, self.clicks = ordered.clicks, classifiers.clicks
-        self.text_scores = queries @ torch.from_numpy(observed_embeddings).T
-        self.classifier_scores = queries @ torch.from_numpy(classifiers.weights).T
-        self.novel_scores = queries @ torch.from_numpy(generated).T
-        self.scores = torch.empty(len(queries), ordered.clicks.shape[1])
-
-    def quality(self, calibration: Calibration) -> Quality:
-        parts = (self.text_scores, self.classifier_scores, self.clicks, self.novel_scores)
-        return ranking_quality(mixed_scores(*parts, calibration, self.scores), self.relevant)
-
-
-def tune_calibration(folds: Sequence[FittedFold], generated: Sequence[Floats]) -> tuple[Calibration, Quality]:
-    """The calibration under which observed and pseudo-novel items rank best together, in the mean over the folds, and
-    how well they do.
-
-    Args:
-        folds: Where settings are compared.
-        generated: Per fold, (pseudo-novel, dim) meta-classifiers, not scaled.
-    """
-    parts = [
-        _GeneralizedScores(fold.data, fold.classifiers, fold.observed_embeddings, vectors)
-        for fold, vectors in zip(folds, generated, strict=True)
-    ]
-    best = Calibration()
-    found = mean_quality([part.quality(best) for part in parts])
-    for grid in (
-        [{"own": own, "prior_clicks": prior} for own, prior in product(OWN, PRIOR_CLICKS)],
-        [{"novel_scale": scale} for scale in NOVEL_SCALES],
-        [{"own": own} for own in OWN],
-    ):
-        for change in grid:
-            candidate = best.model_copy(update=change)
-            reached = mean_quality([part.quality(candidate) for part in parts])
-            if reached.mean > found.mean:
-                best, found = candidate, reached
-    return best, found
-
-
-def tune_own_classifiers(fold: TuningFold, item_vectors: Floats, classifiers: Classifiers) -> Calibration:
+def tune_own_classifiers(fold: TuningFold, vectors: Floats, classifiers: Classifiers) -> Calibration:
     """The weight and the prior of observed items' own classifiers that rank all items best together; novel items are
     not scaled. For methods without meta-classifiers.
 
     Args:
         fold: Where settings are compared.
-        item_vectors: (observed, dim) all observed items as if they were novel.
+        vectors: (observed, dim) all observed items as if they were novel.
         classifiers: Classifiers of the items that remain observed in the fold.
     """
-    queries = classifiers.transform_queries(fold.generalized.queries)
-    fold = TuningFold(
-        fold.fold,
-        fold.training_rows,
-        fold.training_clicks,
-        fold.zero_shot,
-        ValidationQueries(queries, fold.generalized.clicks),
+    order = fold.item_order
+    validation = fold.generalized.with_columns(order)
+    novel = np.arange(len(order)) >= len(classifiers)
+    clicks = np.where(novel, 0, np.pad(classifiers.clicks, (0, int(novel.sum()))))
+    own = np.pad(classifiers.weights, ((0, int(novel.sum())), (0, 0)))
+    items = FoldItems(np.ascontiguousarray(vectors[order]), np.zeros_like(own), Classifiers(own, clicks))
+    shortlist = Shortlist(
+        classifiers.transform_queries(validation.queries), items, Relevance(validation.clicks, novel, clicks)
     )
-    observed, novel = item_vectors[fold.fold.observed], item_vectors[fold.fold.novel]
-    scores = _GeneralizedScores(fold, classifiers, observed, novel)
     # The default comes first: it stays where nothing is better.
-    candidates = [Calibration(), *(Calibration(own=o, prior_clicks=p) for o, p in product(OWN, PRIOR_CLICKS))]
-    return candidates[int(np.argmax([scores.quality(candidate).mean for candidate in candidates]))]
+    candidates = [
+        Calibration(novelty_prior=0.0),
+        *(Calibration(own=o, prior_clicks=p, novelty_prior=0.0) for o, p in product(OWN, PRIOR_CLICKS)),
+    ]
+    found = [shortlist.quality(Setting(candidate, 0.0)).mean for candidate in candidates]
+    return candidates[int(np.argmax(found))]
 
 
 def tune_query_expansion(
-    folds: Sequence[FittedFold], generated: Sequence[Floats], calibration: Calibration
+    folds: Sequence[FittedFold], items: Sequence[FoldItems], setting: Setting
 ) -> ExpansionConfig | None:
-    """The weakest query expansion that ranks as well as the best, zero-shot and generalized together, in the mean over
-    the folds; None where no expansion is better than none by more than `SLACK`.
+    """The query expansion that ranks best, zero-shot and generalized together, in the mean over the folds; None where
+    no expansion is better than none by more than `SLACK`.
 
     One that costs the pseudo-novel items more than `SLACK` of P@1 or R@10 among themselves is not considered: novel
     items do not pay for what observed items gain.
 
     Args:
         folds: Where settings are compared.
-        generated: Per fold, (pseudo-novel, dim) meta-classifiers, not scaled.
-        calibration: Chosen without expansion.
+        items: The items of each fold.
+        setting: Chosen without expansion.
     """
     found: dict[ExpansionConfig, list[tuple[Quality, Quality]]] = {}
-    for fold, vectors in zip(folds, generated, strict=True):
+    for fold, fold_items in zip(folds, items, strict=True):
         if fold.expansion is None:
             return None
-        for config, zero_shot, generalized in _expansion_qualities(
-            fold, fold.expansion, vectors, calibration
-        ):
+        for config, zero_shot, generalized in _expansion_qualities(fold, fold.expansion, fold_items, setting):
             found.setdefault(config, []).append((zero_shot, generalized))
     among_novel = {config: mean_quality([one for one, _ in pairs]) for config, pairs in found.items()}
     both = {
         config: mean_quality([one for pair in pairs for one in pair]).mean for config, pairs in found.items()
     }
-    without = among_novel[next(config for config in found if not config.strength)]
-    fair = [config for config, quality in among_novel.items() if quality.is_close_to(without)]
-    enough = max(both[config] for config in fair) - SLACK
-    chosen = min((config for config in fair if both[config] >= enough), key=lambda config: config.strength)
-    return chosen if chosen.strength else None
+    none = next(config for config in found if not config.strength)
+    fair = [config for config, quality in among_novel.items() if quality.is_close_to(among_novel[none])]
+    best = max(fair, key=lambda config: both[config])
+    return best if both[best] > both[none] + SLACK else None
 
 
 def _expansion_qualities(
-    fold: FittedFold, expansion: QueryExpansion, generated: Floats, calibration: Calibration
+    fold: FittedFold, expansion: QueryExpansion, items: FoldItems, setting: Setting
 ) -> Iterator[tuple[ExpansionConfig, Quality, Quality]]:
     """Expansions, the first of strength 0, with the zero-shot and the generalized quality of each."""
-    observed = observed_vectors(fold.observed_embeddings, fold.classifiers, calibration)
-    everything = np.concatenate([observed, novel_vectors(generated, None, calibration)])
-    among_novel = _ExpandedScores(fold.data.zero_shot, generated, expansion)
-    among_all = _ExpandedScores(
-        fold.data.generalized.with_columns(fold.data.item_order), everything, expansion
+    calibration = setting.calibration
+    everything = item_vectors(
+        items.embeddings, items.generated(setting.strength), items.classifiers, calibration
     )
+    relevance = fold.relevance(items)
+    among_novel = everything[len(fold.observed_embeddings) :, :-1]
+    sides = [_Expanded(one.queries, expansion) for one in (fold.data.zero_shot, fold.data.generalized)]
     for k, temperature in EXPANSION_NEIGHBOURS:
-        for side in (among_novel, among_all):
+        for side in sides:
             side.set_direction(k, temperature)
         for strength in (0.0, *EXPANSION_STRENGTHS):
             config = ExpansionConfig(neighbours=k, temperature=temperature, strength=strength)
-            yield config, among_novel.quality(strength), among_all.quality(strength)
+            zero_shot = replace(fold.data.zero_shot, queries=sides[0].queries(strength))
+            expanded = query_vectors(sides[1].queries(strength), calibration.exposure)
+            ranked, _ = top_k(expanded, everything, DEPTH)
+            yield config, zero_shot.quality(among_novel), relevance.quality(ranked)
 
 
-class _ExpandedScores:
-    """Scores of expanded queries: linear in the strength, so the items are multiplied once per neighbourhood."""
+class _Expanded:
+    """Expanded queries: linear in the strength, so that their neighbours are searched once."""
 
-    def __init__(self, validation: ValidationQueries, items: Floats, expansion: QueryExpansion):
-        self.clicks = validation.clicks.copy()
-        self.clicks.sort_indices()
-        self.items, self.expansion = torch.from_numpy(items).T, expansion
-        self.nearest = expansion.nearest(validation.queries, max(k for k, _ in EXPANSION_NEIGHBOURS))
-        self.plain = torch.from_numpy(validation.queries) @ self.items
+    def __init__(self, queries: Floats, expansion: QueryExpansion):
+        self.plain, self.expansion = queries, expansion
+        self.nearest = expansion.nearest(queries, max(k for k, _ in EXPANSION_NEIGHBOURS))
 
     def set_direction(self, k: int, temperature: float) -> None:
         rows, scores = self.nearest
-        direction = self.expansion.direction(rows[:, :k], scores[:, :k], temperature)
-        self.move = torch.from_numpy(direction) @ self.items
+        self.direction = self.expansion.direction(rows[:, :k], scores[:, :k], temperature)
 
-    def quality(self, strength: float) -> Quality:
-        return ranking_quality(self.plain + strength * self.move, self.clicks)
+    def queries(self, strength: float) -> Floats:
+        return self.plain + np.float32(strength) * self.direction

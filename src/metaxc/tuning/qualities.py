@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from metaxc.arrays import Doubles, Floats, Mask, Rows
+from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.index.topk import best_rows
 from metaxc.metrics import CLICK_SLICES, harmonic_mean, hits, precision, recall, relevant_counts
 
@@ -99,8 +99,13 @@ def mean_mixed_quality(found: Sequence[MixedQuality]) -> MixedQuality:
     names = ("precision", "recall", "novel", "observed", "novel_share")
     slices = np.stack([one.by_clicks for one in found])
     known = ~np.isnan(slices)
-    by_clicks = np.where(known, slices, 0.0).sum(axis=0) / np.where(known.any(axis=0), known.sum(axis=0), np.nan)
-    return MixedQuality(*(float(np.mean([getattr(one, name) for one in found])) for name in names), by_clicks)
+    by_clicks = np.where(known, slices, 0.0).sum(axis=0) / np.where(
+        known.any(axis=0), known.sum(axis=0), np.nan
+    )
+    first, found_10, novel, observed, share = (
+        float(np.mean([getattr(one, name) for one in found])) for name in names
+    )
+    return MixedQuality(first, found_10, novel, observed, share, by_clicks)
 
 
 def ranking_quality(scores: Tensor, relevant: csr_array) -> Quality:
@@ -120,7 +125,7 @@ class Relevance:
         clicks: (items,) how many clicks remain to learn from.
     """
 
-    def __init__(self, relevant: csr_array, novel: Mask, clicks: Rows | Floats):
+    def __init__(self, relevant: csr_array, novel: Mask, clicks: Rows | Doubles):
         self.relevant, self.novel = relevant, novel
         fewest = [fewest for fewest, _ in CLICK_SLICES.values()]
         self.slices = np.searchsorted(fewest, np.floor(clicks), side="right") - 1
@@ -148,4 +153,3 @@ def _recall_of_some(hit: Mask, counts: Rows) -> float:
     """R@10 in percent over the queries that have such a relevant item; 0 where there is none."""
     asked = counts > 0
     return 100 * float(recall(hit[asked], counts[asked], DEPTH).mean()) if asked.any() else 0.0
-

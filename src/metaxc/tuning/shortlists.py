@@ -41,7 +41,11 @@ class Setting:
     strength: float
 
 
+ENCODER_ALONE = Setting(Calibration(own=0.0, novelty_prior=0.0), 0.0)
+"""Items by their texts alone: what the encoder does by itself."""
+
 PROBES = (
+    ENCODER_ALONE,
     *(
         Setting(Calibration(own=own, prior_clicks=prior, novelty_prior=3.0), 1.0)
         for own, prior in ((0.0, 1.0), (1.5, 3.0), (3.0, 30.0), (10.0, 30.0), (10.0, 300.0))
@@ -88,7 +92,9 @@ class Shortlist:
     ):
         self.relevance = relevance
         clicks = items.classifiers.clicks.astype(np.float32)
-        parts = [torch.from_numpy(part) for part in (items.embeddings, items.direction, items.classifiers.weights)]
+        parts = [
+            torch.from_numpy(part) for part in (items.embeddings, items.direction, items.classifiers.weights)
+        ]
         size = max(1, BLOCK_SCORES // max(len(clicks), 1))
         blocks = []
         for start in range(0, len(queries), size):
@@ -97,11 +103,14 @@ class Shortlist:
             found = [_rank(scores, clicks, probe, DEPTH_OF_PROBE).numpy() for probe in probes]
             blocks.append(_gather(_unique_rows(np.concatenate(found, axis=1)), scores))
         width = max(rows.shape[1] for rows, _ in blocks)
-        padded = [np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=-1) for rows, _ in blocks]
+        padded = [
+            np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=-1) for rows, _ in blocks
+        ]
         self.rows: Rows = np.concatenate(padded)
         self.clicks = clicks[np.maximum(self.rows, 0)]
         self.scores = [
-            np.concatenate([_widen(scores[part], width) for _, scores in blocks]) for part in range(len(parts))
+            np.concatenate([_widen(scores[part], width) for _, scores in blocks])
+            for part in range(len(parts))
         ]
 
     def quality(self, setting: Setting) -> MixedQuality:

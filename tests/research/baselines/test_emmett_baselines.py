@@ -1,5 +1,7 @@
 """NGAME, DEXA, and the model trained again."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -162,6 +164,18 @@ def test_exactly_the_revealed_clicks_are_visible(world):
     column = clicks.toarray()[:, observed.tolist().index(first)]
     np.testing.assert_array_equal(query_rows[column > 0], np.flatnonzero(revealed.toarray()[:, first]))
     assert world.dataset.novel_mask[first]  # what is judged does not change
+
+
+def test_counts_of_visible_clicks_stay(world):
+    train = world.dataset.train
+    counts = np.arange(1, train.clicks.nnz + 1)
+    counted = replace(world.dataset, train=replace(train, counts=counts))
+    first = world.dataset.novel_rows[0]
+    derived = reveal_clicks(counted, revealed_clicks(counted, [first], most=3))
+    visible = ~world.dataset.novel_mask[train.clicks.indices]
+    hit = derived.train.clicks.indices == first
+    assert derived.train.pair_counts[hit].tolist() == [1, 1, 1]
+    assert derived.train.pair_counts[~hit].tolist() == counts[visible].tolist()
 
 
 def test_all_novel_items_may_be_revealed(world):

@@ -63,6 +63,13 @@ class AdapterConfig(BaseModel):
         12.0, gt=0, description="multiplies the cosine similarities to give logits; the start value, learnt"
     )
     token_dropout: float = Field(0.1, ge=0, lt=1, description="share of the tokens left out while training")
+    extent: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="how far the trained adapter is applied, from 0 (the pretrained encoder) to 1 (as trained); chosen "
+        "on pseudo-novel items if not given",
+    )
     clustered: bool = Field(False, description="near queries share a batch, as in NGAME")
     mined: bool = Field(
         False, description="hard negatives from an index that is refreshed while training, as in ANCE"

@@ -36,7 +36,6 @@ from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers, ridge
 from metaxc.data import ClickLog, Dataset
 from metaxc.data.clicks import click_mask, draw_clicks
-from metaxc.data.dataset import click_matrix
 from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder
 from metaxc.encoders.training.losses import contrastive_loss
@@ -271,12 +270,14 @@ def reveal_clicks(dataset: Dataset, revealed: csr_array) -> Dataset:
         )
     train_rows, train_items = clicks.nonzero()
     visible = ~novel[train_items]
-    together = click_matrix(
+    together = ClickLog.of_events(
+        dataset.train.queries,
+        len(novel),
         np.concatenate([train_rows[visible], query_rows]),
         np.concatenate([train_items[visible], item_rows]),
-        clicks.shape,
+        counts=np.concatenate([dataset.train.pair_counts[visible], np.ones(len(query_rows), np.int64)]),
     )
-    derived = replace(dataset, train=ClickLog(dataset.train.queries, together), novel=None)
+    derived = replace(dataset, train=together, novel=None)
     # Not through `replace`: it rejects a mask without novel items, which here means that all have revealed clicks.
     object.__setattr__(derived, "novel", novel & ~is_revealed)
     return derived

@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 from metaxc.arrays import Floats, Mask
 from metaxc.classifiers import ridge
 from metaxc.data import Dataset
+from metaxc.data.clicks import weighted_clicks
 from metaxc.emmett import Emmett
 from metaxc.evaluation.protocol import BARE_ENCODER, Search, encoder_search, model_search
 from metaxc.irene import SIZES, Irene
@@ -49,9 +50,9 @@ RATIO_SYSTEMS = (BARE, "adapted encoder alone", DEFAULT)
 
 
 def oracle_vectors(model: Emmett, dataset: Dataset) -> Floats:
-    """(items, dim + 1) float32: the model's vectors, but each novel item with training clicks as an observed one, with a
-    ridge classifier from all training clicks, the hidden ones included."""
-    clicks = dataset.train.clicks
+    """(items, dim + 1) float32: the model's vectors, but each novel item with training clicks as an observed one, with
+    a ridge classifier from all training clicks, the hidden ones included."""
+    clicks = weighted_clicks(dataset.train)
     queries = model.embed_queries(model.encoder.encode_queries(dataset.train.queries.texts))
     with_click = np.flatnonzero(np.diff(clicks.indptr) > 0)
     classifiers = ridge(queries[with_click], csr_array(clicks[with_click]))

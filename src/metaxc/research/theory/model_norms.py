@@ -146,9 +146,7 @@ def measure_quantities(
         query_norm=largest_norm(queries),
         classifier_norm=classifier_norm,
         item_norm=item_norm,
-        meta_norm=largest_norm(
-            item_vectors(inputs.embeddings, generated, None, model.calibration)[:, :-1]
-        ),
+        meta_norm=largest_norm(item_vectors(inputs.embeddings, generated, None, model.calibration)[:, :-1]),
         parts=decompose_generator(model.generator, inputs, vectors, model.calibration.novel_scale),
     )
 
