@@ -138,9 +138,9 @@ def test_about_summarizes_the_catalog(http, model):
     assert about["model"] == model.fingerprint
     assert sum(about["items"].values()) == len(model.items)
     assert about["read_only"] is False
-    assert about["exposure"] == model.calibration.exposure == 0.1
+    assert about["exposure"] == model.calibration.exposure == -0.05
     assert about["exposure_curve"] == model.about["exposure_curve"]
-    assert [point["exposure"] for point in about["exposure_curve"] if point["chosen"]] == [0.1]
+    assert [point["exposure"] for point in about["exposure_curve"] if point["chosen"]] == [-0.05]
 
 
 def test_every_response_has_the_security_headers(http):

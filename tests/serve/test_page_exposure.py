@@ -28,14 +28,14 @@ def centre(look, selector):
 
 def test_the_dial_begins_at_the_models_own_exposure_with_its_figures(look):
     look.open("search", q=QUERY, k=50)
-    assert look.one("#exposure-value").text == "0.10"
+    assert look.one("#exposure-value").text == "−0.05"
     assert prices(look) == (["60.0 %", "80.0 %", "92.0 %"], ["±0.0"] * 3)
-    assert look.texts("#results .id") == found(look) == found(look, exposure=0.1)
+    assert look.texts("#results .id") == found(look) == found(look, exposure=-0.05)
     assert not look.one("#exposure-standard").is_displayed()
     assert centre(look, "#dial-curve .dial-here") == centre(look, "#dial-curve .dial-standard")
     assert len(look.all("#dial-curve .dial-measured")) == 4
     slider, mark = look.one("#exposure"), look.one("#exposure-mark")
-    part = (0.1 + 0.2) / (0.8 + 0.2)
+    part = (-0.05 + 0.2) / (0.8 + 0.2)
     expected = slider.rect["x"] + 8 + part * (slider.rect["width"] - 16)
     assert mark.rect["x"] + 1 == pytest.approx(expected, abs=1.5)
 
@@ -61,8 +61,8 @@ def test_the_keyboard_turns_the_dial_and_the_search_follows(look):
 
 
 def test_figures_between_the_measured_points_are_interpolated(look):
-    look.open("search", q=QUERY, k=50, exposure=0.2)
-    look.until(lambda: look.texts("#results .id") == found(look, exposure=0.2))
+    look.open("search", q=QUERY, k=50, exposure=0.125)
+    look.until(lambda: look.texts("#results .id") == found(look, exposure=0.125))
     assert prices(look) == (["65.0 %", "78.0 %", "91.0 %"], ["+5.0", "−2.0", "−1.0"])
     measured = [
         (float(one.get_attribute("cx")), float(one.get_attribute("cy"))) for one in look.all(".dial-measured")
@@ -106,7 +106,7 @@ def test_a_model_without_a_curve_has_a_number_field(trained, shop, driver, tmp_p
         assert field.is_displayed()
         assert not look.one("#exposure-dial").is_displayed()
         assert not look.one("#exposure-origin").is_displayed()
-        assert field.get_property("value") == "0.1"
+        assert field.get_property("value") == "-0.05"
         look.driver.execute_script("arguments[0].select()", field)
         field.send_keys("0.73", Keys.TAB)
         look.until(lambda: "exposure=0.73" in look.driver.current_url)
