@@ -12,7 +12,7 @@ from metaxc.data.folds import Fold
 from metaxc.encoders.learning import CachedEncoding, Encoding, FixedEncoding, TowerEncoding
 from metaxc.irene import IreneConfig
 from metaxc.irene.model_parts import ConfiguredParts
-from metaxc.tuning import FittedFold, choose_constants, fit_fold
+from metaxc.tuning import FittedFold, choose_constants, fit_fold, learn_fold_encoder
 
 
 class FoldLab:
@@ -38,7 +38,10 @@ class FoldLab:
         """The folds, with everything but the generator fitted."""
         parts, encoding = ConfiguredParts(config), self._encoding(config)
         data = (self.observed, self.query_rows, self.clicks)
-        return [fit_fold(parts, encoding, fold, *data) for fold in self.folds(config)]
+        return [
+            fit_fold(parts, encoding, learn_fold_encoder(parts, encoding, fold, *data), fold, *data)
+            for fold in self.folds(config)
+        ]
 
     def tune(self, config: IreneConfig) -> dict[str, Any]:
         """The constants of a configuration, and its quality on pseudo-novel items."""

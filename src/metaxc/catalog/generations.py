@@ -151,7 +151,7 @@ def model_metadata(model: Emmett) -> dict[str, str]:
     return {
         "model": model.fingerprint,
         "dim": str(model.encoder.dim),
-        "exposure": repr(model.calibration.exposure),
+        "exposure": repr(model.calibration.exposure + 0.0),  # never −0.0
     }
 
 
