@@ -34,7 +34,7 @@ def main() -> None:
     metaxc(
         "train", data, "--out", model, "--folds", "1", *cache, "--overwrite"
     )  # one of three: a quick round
-    metaxc("evaluate", model, data, "--baseline", "encoder", *cache)
+    metaxc("evaluate", model, data, *cache)
     metaxc("search", model, *QUERIES, "-k", "5", *cache)
     novel = (data / "novel.txt").read_text(encoding="utf-8").split()
     metaxc("explain", model, novel[0], *cache)

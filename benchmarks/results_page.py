@@ -17,7 +17,7 @@ from metaxc.research.bench import read_records
 from metaxc.research.bench.main_table import BARE
 from metaxc.research.bench.results import find_metric
 from metaxc.research.bench.rows import DEFAULT
-from metaxc.research.bench.tables import COLUMNS, gap_closed, latest_records, render_markdown
+from metaxc.research.bench.tables import gap_closed, latest_records, render_markdown, shown_columns
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
@@ -62,9 +62,10 @@ def paper_gains() -> str:
 
 def headline(records: list[dict]) -> str:
     """The README's table: the bare encoder, and metaxc with default settings."""
+    columns = shown_columns(records)
     lines = [
-        f"| data set | | {' | '.join(COLUMNS)} | gap closed |",
-        "|---" * (len(COLUMNS) + 3) + "|",
+        f"| data set | | {' | '.join(columns)} | gap closed |",
+        "|---" * (len(columns) + 3) + "|",
     ]
     for (data, table), rows in sorted(latest_records(records).items()):
         if table != "main":
@@ -72,7 +73,7 @@ def headline(records: list[dict]) -> str:
         metrics = {row["row"]: row["metrics"] for row in rows}
         shares = " / ".join(f"{share:.0f} %" for share in gap_closed(rows).values())
         for name in (BARE, DEFAULT):
-            values = [find_metric(metrics[name], path) for path in COLUMNS.values()]
+            values = [find_metric(metrics[name], path) for path in columns.values()]
             cells = ["–" if value is None else f"{value:.1f}" for value in values]
             if name == DEFAULT:
                 cells = [*(f"**{cell}**" for cell in cells), shares]

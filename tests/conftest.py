@@ -137,6 +137,17 @@ def tiny(tmp_path_factory, shop_words) -> Path:
 GOLDEN = Path(__file__).parent / "golden"
 
 
+NOT_RECORDED = {"P@30", "P@50", "P@100", "R@50"}
+"""Metrics that are younger than the golden records; `tests/test_metrics.py` has their values."""
+
+
+def without_unrecorded(value: object) -> object:
+    """Nested dictionaries without the metrics that the golden records do not have."""
+    if not isinstance(value, dict):
+        return value
+    return {name: without_unrecorded(inner) for name, inner in value.items() if name not in NOT_RECORDED}
+
+
 @pytest.fixture(scope="session")
 def golden():
     """Compares a JSON-able value with the record `golden/NAME.json`, to the last digit.
@@ -147,7 +158,7 @@ def golden():
 
     def compare(name: str, value: object) -> None:
         file = GOLDEN / f"{name}.json"
-        text = json.dumps(value, indent=1, sort_keys=True) + "\n"
+        text = json.dumps(without_unrecorded(value), indent=1, sort_keys=True) + "\n"
         if os.environ.get("METAXC_GOLDEN") == "record":
             file.write_text(text)
         assert json.loads(text) == json.loads(file.read_text()), f"{name} differs from its golden record"

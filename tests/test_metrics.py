@@ -15,6 +15,7 @@ from metaxc.metrics import (
     hits,
     inverse_propensities,
     ndcg,
+    pairs_within,
     precision,
     propensity_scored_precision,
     query_values,
@@ -44,6 +45,17 @@ def test_hits_ignore_the_order_of_entries_and_explicit_zeros():
     np.testing.assert_array_equal(hits(np.array([[0, 1, 2]]), stored), [[True, False, True]])
     np.testing.assert_array_equal(relevant_counts(stored), [2])
     assert stored.nnz == 3, "the caller's matrix was changed"
+
+
+def test_pairs_within_are_the_allowed_ones_once_each():
+    stored = csr_array(
+        (np.array([3.0, 0.0, 1.0, 2.0]), np.array([2, 1, 0, 2]), np.array([0, 4])), shape=(1, 3)
+    )
+    for allowed, expected in ((None, [0, 2]), (np.array([False, True, True]), [2])):
+        kept = pairs_within(stored, allowed)
+        np.testing.assert_array_equal(kept.indices, expected)
+        np.testing.assert_array_equal(kept.data, np.ones(len(expected)))
+    assert stored.nnz == 4, "the caller's matrix was changed"
 
 
 def test_nothing_relevant_and_nothing_ranked_are_no_hits():

@@ -177,6 +177,14 @@ def test_a_kind_that_no_query_wants_has_no_value(small):
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["H"] is None
 
 
+def test_queries_are_rows_of_the_test_log(small):
+    # The first query of the log clicked nothing and is not evaluated.
+    test = log(["none", "a", "b"], [(1, 0), (2, 3)], 4)
+    found = evaluated(replace(small, test=test))
+    np.testing.assert_array_equal(found.queries["novel"], [2])
+    np.testing.assert_array_equal(found.queries["observed"], [1])
+
+
 def test_a_search_without_results_finds_nothing(small):
     empty = np.full((3, 1), -1)
     found = evaluate_by_kind(empty, small.test.clicks, small, np.arange(3), resamples=20)

@@ -79,7 +79,8 @@ def test_a_paired_interval_ignores_what_both_systems_share():
     other = paired_interval(queries, queries - 2 + noise)
     assert not other.below
     assert other.significant
-    same = paired_interval(queries + noise - noise.mean(), queries)
+    same = paired_interval(queries + noise - noise.mean() - 0.01, queries)
+    assert same.difference == pytest.approx(-0.01)
     assert (same.below, same.significant) == (False, False)
 
 

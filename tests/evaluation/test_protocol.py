@@ -6,8 +6,9 @@ import pytest
 from scipy.sparse import csr_array
 
 from metaxc.data.dataset import ClickLog, Dataset, Texts, click_matrix
+from metaxc.encoders import Adapted, Pretrained, Static
 from metaxc.errors import ConfigError, DataError
-from metaxc.evaluation import CONVENTIONS, evaluate, paired_bootstrap
+from metaxc.evaluation import CONVENTIONS, encoder_baselines, evaluate, paired_bootstrap
 from metaxc.metrics import inverse_propensities
 
 ITEMS = 6
@@ -210,3 +211,15 @@ def test_errors_name_what_is_missing(world):
 def test_a_search_that_breaks_its_contract_is_an_error(world, search, message):
     with pytest.raises(DataError, match=message):
         evaluate(search, world, settings=["zero_shot"])
+
+
+def test_a_model_is_compared_with_its_encoder_and_the_base_of_an_adapted_one():
+    bare = Pretrained.__new__(Pretrained)
+    adapted, static = Adapted.__new__(Adapted), Static.__new__(Static)
+    adapted.base, static.base = bare, None
+    assert list(encoder_baselines(adapted).items()) == [
+        ("adapted encoder alone", adapted),
+        ("bare encoder", bare),
+    ]
+    assert encoder_baselines(bare) == {"bare encoder": bare}
+    assert encoder_baselines(static) == {"static encoder alone": static}

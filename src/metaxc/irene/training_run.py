@@ -15,8 +15,8 @@ from metaxc.arrays import Floats
 from metaxc.artifacts import Stages, load_arrays, load_json, save_arrays, save_json
 from metaxc.classifiers import Classifiers
 from metaxc.data import Dataset
-from metaxc.data.clicks import training_clicks, training_times
-from metaxc.data.folds import Fold
+from metaxc.data.clicks import training_clicks
+from metaxc.data.folds import Fold, draw_folds
 from metaxc.emmett import Emmett
 from metaxc.emmett.scoring import scale_by_trust
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
@@ -27,11 +27,18 @@ from metaxc.generators import Episode, load_generator, save_generator
 from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.irene.config import IreneConfig
 from metaxc.irene.model_parts import ConfiguredParts
-from metaxc.tuning import Constants, choose_constants, fit_fold, learn_fold_encoder
+from metaxc.tuning import (
+    Candidate,
+    Constants,
+    FittedFold,
+    choose_constants,
+    compare_generators,
+    default_constants,
+    fit_fold,
+    learn_fold_encoder,
+)
 
 CURVE_POINTS = 100
-FEWEST_NOVEL, MOST_NOVEL = 0.05, 0.2
-"""Bounds for the share of the observed items that play novel in a fold."""
 
 
 class TrainingRun:
@@ -110,28 +117,29 @@ class TrainingRun:
     def _compare_adaptations(self, folds: list[Fold]) -> tuple[Constants, TrainedGenerator | None]:
         """The constants, for the extent of the encoder's adaptation at which items are found best: by the mean of P@1
         and R@10, zero-shot and among all items."""
+        if not folds:
+            constants = default_constants(self.parts)
+            reason = "too few data to choose by" if self.config.folds else "not asked for"
+            constants.pseudo_novel["skipped"] = reason
+            given = self.config.adapter.extent
+            return replace(constants, adaptation=1.0 if given is None else given), None
         data = (self.observed, self.query_rows, self.clicks)
         encoders = [learn_fold_encoder(self.parts, self.encoding, fold, *data) for fold in folds]
-        found = []
-        for extent in self.encoding.extents if folds else ():
+        best: tuple[list[FittedFold], list[Candidate]] = ([], [])
+        compared, chosen, reached = {}, 1.0, -1.0
+        for extent in self.encoding.extents:
             fitted = [
                 fit_fold(self.parts, self.encoding, self.encoding.adapt(encoder, extent), fold, *data)
                 for fold, encoder in zip(folds, encoders, strict=True)
             ]
-            constants, candidate, trained = choose_constants(self.parts, fitted)
-            if candidate is not None:
-                quality = (candidate.zero_shot.mean + candidate.choice.quality.mean) / 2
-                found.append((quality, extent, constants, trained))
-                self.stages.report(f"adaptation {extent:g}: {quality:.1f} on pseudo-novel items")
-        if not found:
-            constants, _, trained = choose_constants(self.parts, [])
-            reason = "too few data to choose by" if self.config.folds else "not asked for"
-            constants.pseudo_novel["skipped"] = reason
-            given = self.config.adapter.extent
-            return replace(constants, adaptation=1.0 if given is None else given), trained
-        _, extent, constants, trained = max(found, key=lambda one: one[0])
-        compared = {f"{extent:g}": one.pseudo_novel for _, extent, one, _ in found}
-        return replace(constants, adaptation=extent, adaptations=compared), trained
+            candidates = compare_generators(self.parts, fitted)
+            quality = (candidates[0].zero_shot.mean + candidates[0].choice.quality.mean) / 2
+            compared[f"{extent:g}"] = candidates[0].to_dict()
+            self.stages.report(f"adaptation {extent:g}: {quality:.1f} on pseudo-novel items")
+            if quality > reached:
+                best, chosen, reached = (fitted, candidates), extent, quality
+        constants, trained = choose_constants(self.parts, *best)
+        return replace(constants, adaptation=chosen, adaptations=compared), trained
 
     def _folds(self) -> list[Fold]:
         """The folds to choose constants on: windows of time where times are known, otherwise random. A base that has
@@ -139,15 +147,10 @@ class TrainingRun:
         config = self.config
         record = None if self.encoder is not None else EncoderRecord.load(Pretrained(config.base).folder)
         if record is None or not record.learnt_from_clicks or not config.folds:
-            # As many items play novel as there are novel ones, within what can be measured.
-            share = min(max(float(self.dataset.novel_mask.mean()), FEWEST_NOVEL), MOST_NOVEL)
-            times = training_times(self.dataset, self.observed, self.query_rows)
-            if times is None:
-                return Fold.partition(self.clicks, config.seed, config.folds, item_share=share)
-            folds = Fold.roll_back(self.clicks, times, config.folds, item_share=share)
-            self.stages.report(
-                f"constants are chosen in {len(folds)} windows of time, the newest items as novel ones"
-            )
+            training = (self.observed, self.query_rows, self.clicks)
+            folds = draw_folds(self.dataset, training, config.folds, config.seed)
+            if folds and folds[0].past is not None:
+                self.stages.report(f"folds: {len(folds)} windows of time, the newest items play novel")
             return folds
         data = (self.observed, self.query_rows, self.clicks)
         folds = known_folds(record, self.dataset, data, config.folds, config.seed)

@@ -6,6 +6,8 @@ from metaxc.tuning.choices import (
     Constants,
     ModelParts,
     choose_constants,
+    compare_generators,
+    default_constants,
     fit_fold,
     learn_fold_encoder,
 )
@@ -32,6 +34,8 @@ __all__ = [
     "ValidationQueries",
     "choose_calibration",
     "choose_constants",
+    "compare_generators",
+    "default_constants",
     "fit_fold",
     "learn_fold_encoder",
     "ranking_quality",

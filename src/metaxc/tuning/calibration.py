@@ -26,10 +26,10 @@ COST = 0.5
 SHORTFALL_WEIGHT = 0.5
 """What a point of pair recall below the encoder alone, in a slice by clicks, counts in points of novel R@10."""
 
-JUMPS = (-4, -2, -1, 1, 2, 4)
+JUMPS = (-3, -1, 1, 3)
 """Steps on a ladder that are tried at once: large ones leave a local optimum, small ones refine it."""
 
-MOST_ROUNDS = 12
+MOST_ROUNDS = 8
 CURVE_STEPS = range(-6, 9)
 
 
@@ -178,7 +178,7 @@ class _Search:
     def _pair_moves(self) -> Iterator[list[Steps]]:
         for first, second in PAIRS:
             if first in self.names and second in self.names:
-                yield [{first: one, second: two} for one, two in product((-2, -1, 1, 2), repeat=2)]
+                yield [{first: one, second: two} for one, two in product((-1, 1), repeat=2)]
 
     @staticmethod
     def _moved(steps: Steps, move: Steps) -> Steps | None:

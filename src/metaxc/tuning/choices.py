@@ -173,26 +173,40 @@ class Candidate:
         return {"zero_shot": self.zero_shot.to_dict(), "generalized": self.choice.quality.to_dict()}
 
 
-def choose_constants(
-    parts: ModelParts, folds: Sequence[FittedFold]
-) -> tuple[Constants, Candidate | None, TrainedGenerator | None]:
-    """Choose the constants on the pseudo-novel items of `folds`.
+def default_constants(parts: ModelParts) -> Constants:
+    """The constants where there is nothing to choose by."""
+    kind = parts.generator_kinds(0)[0]
+    calibration = Calibration(exposure=parts.exposure or 0.0)
+    return Constants(kind, starting_combine(parts, kind, []), calibration, None, {})
 
-    Returns:
-        The constants; the candidate that they come from, None without folds; and the generator where it is trained on
-        the folds, None where it is still to be trained on the observed items.
-    """
-    kinds = parts.generator_kinds(len(folds))
-    if not folds:
-        combine = starting_combine(parts, kinds[0], [])
-        calibration = Calibration(exposure=parts.exposure or 0.0)
-        return Constants(kinds[0], combine, calibration, None, {}), None, None
+
+def compare_generators(parts: ModelParts, folds: Sequence[FittedFold]) -> list[Candidate]:
+    """The kinds of generator, each with its constants; the first is the one to take."""
     best, *rest = candidates = [
-        validate_generator(parts, kind, starting_combine(parts, kind, folds), folds) for kind in kinds
+        validate_generator(parts, kind, starting_combine(parts, kind, folds), folds)
+        for kind in parts.generator_kinds(len(folds))
     ]
     for candidate in rest:
         best = candidate if candidate.beats(best) else best
-    best = _with_expansion(parts, best, folds)
+    return [best, *(one for one in candidates if one is not best)]
+
+
+def choose_constants(
+    parts: ModelParts, folds: Sequence[FittedFold], candidates: Sequence[Candidate] | None = None
+) -> tuple[Constants, TrainedGenerator | None]:
+    """Choose the constants on the pseudo-novel items of `folds`.
+
+    Args:
+        parts: How the parts of the model are made.
+        folds: At least one.
+        candidates: From `compare_generators`; None compares them now.
+
+    Returns:
+        The constants, and the generator where it is trained on the folds; None where it is still to be trained on the
+        observed items.
+    """
+    candidates = compare_generators(parts, folds) if candidates is None else candidates
+    best = _with_expansion(parts, candidates[0], folds)
     constants = Constants(
         best.kind,
         best.combine,
@@ -203,9 +217,9 @@ def choose_constants(
         best.choice.describe_curve(),
     )
     if not parts.trains_out_of_fold(best.kind, len(folds)):
-        return constants, best, None
+        return constants, None
     episodes = [_novel_episode(fold, best.combine) for fold in folds]
-    return constants, best, parts.train_generator(best.kind, best.combine, episodes)
+    return constants, parts.train_generator(best.kind, best.combine, episodes)
 
 
 def validate_generator(

@@ -23,7 +23,7 @@ from metaxc.generators import Episode, TorchGenerator, gather
 from metaxc.tuning.qualities import Quality, Relevance, mean_quality, ranking_quality
 from metaxc.tuning.shortlists import FoldItems, Shortlist
 
-MOST_QUERIES = 2_000
+MOST_QUERIES = 1_000
 """Validation queries of each fold, however many items there are."""
 
 BLOCK = 4_096

@@ -210,6 +210,11 @@ class TestTables:
         assert lines[12].endswith("from the bare encoder 60 % of the way to the oracle (adapted).")
         assert lines[14] == "BM25: not measured (It went wrong)"
 
+    def test_records_of_older_versions_have_fewer_columns(self):
+        old = [record("bare encoder", (20.0, 30.0, 10.0, 10.0)), record("metaxc", (42.0, 60.0, 50.0, 55.0))]
+        head = render_table(old).splitlines()[0]
+        assert head == "|  | zero-shot P@1 | zero-shot R@10 | generalized P@1 | generalized R@10 |"
+
     def test_gap_closed(self):
         assert gap_closed(self.rows()) == {"oracle (adapted)": pytest.approx(60.0)}
         assert gap_closed(self.rows()[1:]) == {}

@@ -8,9 +8,10 @@ from fixed_searches import oracle, order
 from scipy.sparse import csr_array
 
 from metaxc.data import ClickLog, Texts
+from metaxc.evaluation import PairedDifference
 from metaxc.research.charts import draw_click_recall
 from metaxc.research.report.comparison import ConfidenceInterval, evaluate_system
-from metaxc.research.report.mixed_ranking import COLUMNS, compare_mixed_ranking
+from metaxc.research.report.mixed_ranking import COLUMNS, MixedCell, compare_mixed_ranking
 
 
 def cell(row, name):
@@ -52,6 +53,13 @@ def test_each_system_has_its_figures_and_the_models_difference(systems):
     assert cell(bare, "R@10").verdict == "same"
     assert cell(right, "observed R@10").verdict == "same"
     assert cell(right, "H").against is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(-2.0, 1.0, "same"), (-3.0, -1.0, "worse"), (0.5, 2.0, "better")]
+)
+def test_only_a_difference_beyond_its_interval_is_one(low, high, verdict):
+    assert MixedCell(None, PairedDifference((low + high) / 2, low, high, 0.5, False)).verdict == verdict
 
 
 def test_a_kind_that_no_query_wants_has_no_number(systems):

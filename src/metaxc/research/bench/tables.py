@@ -191,6 +191,15 @@ def render_markdown(records: Sequence[Record]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def shown_columns(rows: Sequence[Record]) -> dict[str, tuple[str, ...]]:
+    """The columns that any of the rows has a value for: records of older versions do not have all."""
+    return {
+        name: path
+        for name, path in COLUMNS.items()
+        if any(find_metric(row["metrics"], path) is not None for row in rows)
+    }
+
+
 def render_table(rows: Sequence[Record]) -> str:
     """One table of one data set, followed by the share of the gap closed and the reasons of failed rows."""
     if rows[0]["table"] == "latency":
@@ -198,9 +207,10 @@ def render_table(rows: Sequence[Record]) -> str:
         body = [[row["row"], *_latency_cells(row)] for row in rows]
         closed = ""
     else:
-        heads = list(COLUMNS)
+        columns = shown_columns(rows)
+        heads = list(columns)
         default = next((row for row in rows if row.get("default") and "failed" not in row), None)
-        body = [[row["row"], *(_cell(row, path, rows, default) for path in COLUMNS.values())] for row in rows]
+        body = [[row["row"], *(_cell(row, path, rows, default) for path in columns.values())] for row in rows]
         closed = _describe_gap(gap_closed(rows))
     lines = [["", *heads], ["---"] * (len(heads) + 1), *body]
     failures = [

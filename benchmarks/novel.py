@@ -1,0 +1,162 @@
+"""Are novel items found among all the others? Default settings, beside the adapted and the bare encoder alone.
+
+    python benchmarks/novel.py DATA... --out benchmarks/results/novel.json
+    python benchmarks/novel.py DATA --model MODEL --out FILE      # evaluates a model that is there, of older code too
+    python benchmarks/novel.py --table                            # the result file as the README's tables
+
+For each data set folder this runs `metaxc train` and `metaxc evaluate`, and measures the time of
+`SentenceTransformer.encode` (with its defaults) on a sample of the same texts in the same run, so that the cost of
+training is a ratio. Rows of other data sets in the result file stay. Each row names the commit, the seed, the
+fingerprint of the data and the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from metaxc import __version__, read_folder
+from metaxc.data import Dataset
+from metaxc.research.latency import time_call
+from metaxc.research.report.page import git_commit
+
+SAMPLE = 2_000
+MODEL, ADAPTED, BARE = "metaxc", "adapted encoder alone", "bare encoder"
+
+
+def metaxc(*arguments: str | Path) -> dict:
+    """The output of a metaxc command with --json."""
+    command = [sys.executable, "-c", "from metaxc.cli.main import run; run()", *map(str, arguments), "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def measure_plain_encoding(dataset: Dataset, threads: int) -> float:
+    """The seconds that `SentenceTransformer.encode` would take for all training texts, estimated from a sample."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    from metaxc.encoders import Pretrained
+
+    torch.set_num_threads(threads)
+    model = SentenceTransformer(str(Pretrained().folder), device="cpu")
+    texts = [*dataset.items.texts, *dataset.train.queries.texts]
+    sample = [texts[row] for row in np.random.default_rng(0).choice(len(texts), SAMPLE)]
+    model.encode(sample[:100], show_progress_bar=False)
+    seconds, _ = time_call(lambda: model.encode(sample, show_progress_bar=False))
+    return seconds * len(texts) / SAMPLE
+
+
+def evaluate(model: Path, folder: Path, options: list[str]) -> dict:
+    """The accuracy of a model and of its encoder, by system."""
+    found = metaxc("evaluate", model, folder, *options)
+    systems = {MODEL: found, **found["baselines"]}
+    kept = ("zero_shot", "generalized", "intervals", "model_minus_baseline")
+    return {name: {key: one[key] for key in kept if key in one} for name, one in systems.items()}
+
+
+def run(folder: Path, cache: Path | None, threads: int, model: Path | None) -> dict:
+    """One row: accuracy of the model and of its encoder alone, and, where the model is trained here, the cost."""
+    dataset = read_folder(folder)
+    row: dict = {
+        "queries": len(dataset.train),
+        "items": len(dataset.items),
+        "novel": int(dataset.novel_mask.sum()),
+        "data": dataset.fingerprint,
+        "commit": git_commit(Path(__file__).parent),
+        "command": f"python benchmarks/novel.py {folder.name}" + (" --model MODEL" if model else ""),
+        "seed": 0,
+        "threads": threads,
+        "version": __version__,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+    }
+    with tempfile.TemporaryDirectory() as temporary:
+        options = ["--cache", str(cache or Path(temporary) / "cache"), "--threads", str(threads)]
+        if model is None:
+            plain = measure_plain_encoding(dataset, threads)
+            model = Path(temporary) / "model"
+            trained = metaxc("train", folder, "--out", model, *options)
+            encoding = trained["stages"]["encode"]
+            learning = trained["seconds"] - encoding
+            cached = encoding < plain / 3
+            row["chosen"] = {"constants": trained["constants"], **trained["pseudo_novel"]}
+            row["seconds"] = {"encode": encoding, "learn": learning, "plain encode": plain}
+            row["embeddings were cached"] = cached
+            row["times plain encoding"] = ((plain if cached else encoding) + learning) / plain
+        row["systems"] = evaluate(model, folder, options)
+    return row
+
+
+def render_table(results: dict) -> str:
+    """The result file as the README's tables."""
+    lines = [
+        "| data set | | zero-shot P@1 | R@10 | all items P@1 | R@10 | novel R@10 | observed R@10 | H | "
+        "train ÷ encode |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in sorted(results.items()):
+        for system in (BARE, ADAPTED, MODEL):
+            if system not in row["systems"]:
+                continue
+            zero_shot, mixed = (row["systems"][system][setting] for setting in ("zero_shot", "generalized"))
+            figures = [zero_shot["P@1"], zero_shot["R@10"], mixed["P@1"], mixed["R@10"]]
+            figures += [mixed["novel"]["R@10"], mixed["observed"]["R@10"], mixed["H"]]
+            mark = "**" if system == MODEL else ""
+            cells = [f"{mark}{figure:.1f}{mark}" for figure in figures]
+            cost = f"{row['times plain encoding']:.1f} ×" if system == MODEL and "seconds" in row else ""
+            first = name if system == BARE else ""
+            lines.append(f"| {first} | {system} | {' | '.join(cells)} | {cost} |")
+    lines += ["", *render_clicks(results)]
+    return "\n".join(lines)
+
+
+def render_clicks(results: dict) -> list[str]:
+    """Recall by training clicks of the item, as a Markdown table."""
+    slices = list(next(iter(results.values()))["systems"][MODEL]["generalized"]["by_clicks"])
+    lines = [f"| data set | | {' | '.join(slices)} |", "|---|---" + "|---" * len(slices) + "|"]
+    for name, row in sorted(results.items()):
+        for system in (ADAPTED, MODEL):
+            if system in row["systems"]:
+                found = row["systems"][system]["generalized"]["by_clicks"]
+                cells = ["" if one["value"] is None else f"{one['value']:.1f}" for one in found.values()]
+                lines.append(f"| {name if system == ADAPTED else ''} | {system} | {' | '.join(cells)} |")
+    return lines
+
+
+def main() -> None:
+    """Run the data sets and write the result file."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "data", nargs="*", type=Path, help="data set folders with a test part and a novel.txt"
+    )
+    parser.add_argument("--model", type=Path, help="evaluate this model instead of training one")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/novel.json"))
+    parser.add_argument(
+        "--cache", type=Path, help="folder for embeddings; cached ones count as plain encoding"
+    )
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--table", action="store_true", help="print the result file as Markdown tables")
+    options = parser.parse_args()
+    for folder in options.data:
+        row = run(folder, options.cache, options.threads, options.model)
+        results = json.loads(options.out.read_text()) if options.out.exists() else {}
+        results[folder.name] = row
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+        print(render_table({folder.name: row}), flush=True)
+    if options.table:
+        print(render_table(json.loads(options.out.read_text())))
+
+
+if __name__ == "__main__":
+    main()
