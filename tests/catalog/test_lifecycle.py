@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from world_model import build_model
 
 from metaxc.catalog import Catalog, CatalogSettings, NewItem, NotFoundError
-from metaxc.emmett.scoring import weigh_parts
+from metaxc.emmett.scoring import Calibration, weigh_parts
 
 NEW = NewItem("new", "i4", ("red", "blue"))
 
@@ -160,3 +163,18 @@ def test_clicks_on_a_trained_item_are_counted_and_leave_its_vector_unchanged(cat
     assert click.state == "observed"
     assert catalog.get("i0").clicks == 1
     assert catalog.search(["t0"], 300)[0] == before
+
+
+def test_a_trained_item_keeps_the_weight_of_its_training_clicks(folder, world):
+    """Training clicks may have weights; 2.5 of them give a novelty of 3 / 5.5, with whatever text and newer clicks."""
+    model = build_model(world, calibration=Calibration(novelty_prior=3.0))
+    weighted = replace(model.classifiers, clicks=np.full(len(model.classifiers), 2.5))
+    model = build_model(world, calibration=Calibration(novelty_prior=3.0), classifiers=weighted)
+    with Catalog.create(folder, model) as catalog:
+        assert catalog.explain("i0").current
+        catalog.add([NewItem("new", "i4")])
+        catalog.clicks([("i0", "q20"), ("new", "q21")])  # computed together
+        assert stored_vector(catalog, "i0")[-1] == pytest.approx(3 / 5.5)
+        assert stored_vector(catalog, "new")[-1] == pytest.approx(3 / 4)
+        catalog.update("i0", text="i1")
+        assert stored_vector(catalog, "i0")[-1] == pytest.approx(3 / 5.5)

@@ -20,6 +20,7 @@ from metaxc.arrays import Floats, Rows
 from metaxc.catalog.records import ItemRow, State
 from metaxc.classifiers import Classifiers, RevealedQueries
 from metaxc.emmett import Emmett, Explanation
+from metaxc.emmett.pipeline import MetaClassifierPipeline
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,9 @@ class Lifecycle:
             rows: (n,) items; their ids, texts, embeddings and whether they were trained count here.
             queries: (n,) arrays, each (clicks, dim), of the embeddings of the queries that clicked an item.
         """
-        inputs = self._inputs(rows, queries)
-        vectors = self.pipeline.vectors(
+        pipeline = self.pipeline  # another thread may replace it meanwhile
+        inputs = self._inputs(pipeline, rows, queries)
+        vectors = pipeline.vectors(
             np.stack([row.embedding for row in rows]),
             texts=[row.text for row in rows],
             revealed=inputs.revealed,
@@ -125,7 +127,8 @@ class Lifecycle:
             queries: (clicks, dim) embeddings of the queries that clicked it.
             names: (clicks,) the texts of these queries.
         """
-        pipeline, inputs = self.pipeline, self._inputs([row], [queries])
+        pipeline = self.pipeline
+        inputs = self._inputs(pipeline, [row], [queries])
         computed = pipeline.run(
             row.embedding[None],
             texts=[row.text],
@@ -135,7 +138,9 @@ class Lifecycle:
         )
         return pipeline.explain(computed, row.text, names), computed.vectors[0]
 
-    def _inputs(self, rows: Sequence[ItemRow], queries: Sequence[Floats]) -> _ItemInputs:
+    def _inputs(
+        self, pipeline: MetaClassifierPipeline, rows: Sequence[ItemRow], queries: Sequence[Floats]
+    ) -> _ItemInputs:
         """What the pipeline needs to know of items beside their texts.
 
         An item that the model was trained on keeps its trained classifier and the number of clicks behind it, whatever
@@ -145,16 +150,16 @@ class Lifecycle:
         nothing = np.empty((0, dim), np.float32)
         voting = [nothing if row.trained else clicked for row, clicked in zip(rows, queries, strict=True)]
         revealed = RevealedQueries.embed(voting, len(rows), self.model.embed_queries)
-        if revealed is None:
-            own = Classifiers(np.zeros((len(rows), dim), np.float32), np.zeros(len(rows), np.int64))
-        else:
-            own = self.pipeline.few_shot.fit(revealed)
+        weights, clicks = np.zeros((len(rows), dim), np.float32), np.zeros(len(rows))
+        if revealed is not None:
+            fitted = pipeline.few_shot.fit(revealed)
+            weights, clicks = fitted.weights, fitted.clicks.astype(np.float64)
         trained = [place for place, row in enumerate(rows) if row.trained]
         if trained:
-            as_trained = self.model.classifiers.take([self._trained_row[rows[place].id] for place in trained])
-            own.weights[trained], own.clicks[trained] = as_trained.weights, as_trained.clicks
-        itself = np.array([self.pipeline.pool.row_of(row.id) for row in rows], dtype=np.int64)
-        return _ItemInputs(revealed, own, itself)
+            own = self.model.classifiers.take([self._trained_row[rows[place].id] for place in trained])
+            weights[trained], clicks[trained] = own.weights, own.clicks
+        itself = np.array([pipeline.pool.row_of(row.id) for row in rows], dtype=np.int64)
+        return _ItemInputs(revealed, Classifiers(weights, clicks), itself)
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ class _ItemInputs:
 
     Args:
         revealed: The queries that vote for their neighbours; None where there are none.
-        classifiers: Their own classifiers with their click counts.
+        classifiers: Their own classifiers with their click counts, which may be sums of weights.
         itself: (n,) the row of the neighbour pool that each item is itself, −1 for none.
     """
 
