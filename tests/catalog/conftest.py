@@ -15,7 +15,7 @@ KNOWN = [f"t{number}" for number in range(0, 160, 4)]
 def model(world):
     curve = [
         {"exposure": 0.0, "P@1": 90.0, "R@10": 95.0, "novel R@10": 60.0, "chosen": True},
-        {"exposure": 0.5, "P@1": 85.0, "R@10": 93.0, "novel R@10": 70.0, "chosen": False},
+        {"exposure": 0.5, "P@1": 85.0, "R@10": 93.0, "novel R@10": 70.0, "H": float("nan")},
     ]
     calibration = Calibration(novelty_prior=3.0, novel_scale=1.2, exposure=0.1)
     return build_model(world, neighbours=4, calibration=calibration, about={"exposure_curve": curve})

@@ -260,7 +260,10 @@ class CatalogReader:
             follower.sequence,
             self.read_only,
             self.model.calibration.exposure,
-            tuple(self.model.about.get("exposure_curve", ())),
+            tuple(
+                {name: value for name, value in point.items() if np.isfinite(value)}  # JSON has no NaN
+                for point in self.model.about.get("exposure_curve", ())
+            ),
         )
 
     def snapshot(self, folder: str | Path) -> None:

@@ -108,13 +108,9 @@ class Client:
             states: Return only items in one of these states; empty returns all.
             exposure: What is added to the score of an item without clicks; None for the value chosen in training.
         """
-        body = {
-            "queries": list(queries),
-            "k": k,
-            "tags": list(tags),
-            "states": list(states),
-            "exposure": exposure,
-        }
+        body: dict[str, Any] = {"queries": [*queries], "k": k, "tags": [*tags], "states": [*states]}
+        if exposure is not None:
+            body["exposure"] = exposure
         return self._request(SearchResponse, "POST", "/v1/search", body)
 
     def get(self, id: str) -> Item:

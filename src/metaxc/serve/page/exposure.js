@@ -31,15 +31,27 @@ function at(exposure) {
 }
 
 const range = () => [curve[0].exposure, curve.at(-1).exposure];
-const toStep = (exposure) => {
+
+/** The measured points lie at equal distances on the slider: training measures more of them where more happens. */
+function toStep(exposure) {
   const [low, high] = range();
-  return Math.round((STEPS * (exposure - low)) / (high - low));
-};
-const fromStep = (step) => {
+  const held = Math.min(high, Math.max(low, exposure));
+  const after = Math.max(
+    1,
+    curve.findIndex((point) => point.exposure >= held),
+  );
+  const [before, next] = [curve[after - 1].exposure, curve[after].exposure];
+  return Math.round((STEPS * (after - 1 + (held - before) / (next - before))) / (curve.length - 1));
+}
+
+function fromStep(step) {
   if (step === toStep(standard)) return standard; // the mark is exactly where the model stands
-  const [low, high] = range();
-  return Number((low + ((high - low) * step) / STEPS).toPrecision(3));
-};
+  const place = (step * (curve.length - 1)) / STEPS;
+  const before = Math.min(curve.length - 2, Math.floor(place));
+  const [low, high] = [curve[before].exposure, curve[before + 1].exposure];
+  const rounded = Number((low + (place - before) * (high - low)).toPrecision(3));
+  return Math.min(high, Math.max(low, rounded)); // rounding must not leave what was measured
+}
 
 /** Puts numbers on an axis of so many pixels, with some air at both ends. */
 function scale(numbers, from, to) {
@@ -137,6 +149,7 @@ export function learnExposure(about) {
   curve = about.exposure_curve
     .filter((point) => ["exposure", "P@1", "R@10", "novel R@10"].every((name) => Number.isFinite(point[name])))
     .sort((one, other) => one.exposure - other.exposure);
+  curve = curve.filter((point, place) => place === 0 || point.exposure > curve[place - 1].exposure);
   if (curve.length < 2) curve = [];
   const priced = curve.length > 0;
   byId("exposure-dial").hidden = !priced;
