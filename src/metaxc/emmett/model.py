@@ -328,11 +328,16 @@ class Emmett:
             **({} if self.custom_neighbour_vectors is None else {"bank": self.custom_neighbour_vectors}),
             **({} if self.expansion is None else self.expansion.arrays()),
         }
+        calibration = self.calibration.model_dump()
+        # Models of the time before these two existed keep their fingerprints, and catalogs open with them.
+        for name in ("novelty_prior", "exposure"):
+            if not calibration[name]:
+                del calibration[name]
         return json_digest(
             [
                 self.encoder.fingerprint,
                 self.neighbours,
-                {**self.calibration.model_dump(), "neighbour_prior": self.neighbour_prior},
+                {**calibration, "neighbour_prior": self.neighbour_prior},
                 self.generator.kind,
                 self.generator.settings(),
                 repr(self.selector),
