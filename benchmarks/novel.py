@@ -7,8 +7,8 @@
 For each data set folder this trains as `metaxc train` does, runs `metaxc evaluate`, and measures the time of
 `SentenceTransformer.encode` (with its defaults) on a sample of the same texts in the same run, so that the cost of
 training is a ratio. Rows of other data sets in the result file stay. Each row names the commit, the seed, the
-fingerprint of the data and the command. With `--encoders FOLDER` adapted encoders are kept between runs; then there is no
-cost of training.
+fingerprint of the data and the command. With `--encoders FOLDER` adapted encoders are kept between runs; then there is
+no cost of training.
 """
 
 from __future__ import annotations
