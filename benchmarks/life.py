@@ -1,14 +1,14 @@
-"""What an item should be made of while its clicks grow in number, compared on pseudo-novel items.
+"""How fast an item should cease to be novel while its clicks grow in number, compared on pseudo-novel items.
 
     python benchmarks/life.py DATA... --encoders-folder FOLDER --out benchmarks/results/life.json
 
 Of each pseudo-novel item at most n hidden training clicks are revealed; held-out queries validate, as in
-`benchmarks/votes.py`. With t = n / (n + prior) the trust in n clicks, G the meta-classifier after the votes, z the text
-and w the ridge classifier of the clicks, three forms are compared:
+`benchmarks/votes.py`. The vector is always that of `metaxc.emmett.scoring`; what is compared is the novelty of the
+pseudo-novel items, r = prior / (n + prior), which weighs what their neighbours tell:
 
-    clicked   novel_scale · G + own · t · w                    neighbours count as before
-    own       z + own · t · w                                  an item that the model was trained on
-    blend     (1 − t) · novel_scale · G + t · z + own · t · w  from the one to the other
+    stays novel   prior → ∞: neighbours count as without clicks, however many there are
+    as chosen     the prior that training chooses
+    ends at once  prior = 0: from the first click on the item's text and its own classifier alone
 
 No test query is used.
 """
@@ -22,33 +22,16 @@ from typing import Any
 import numpy as np
 import torch
 from pseudo_novel import FoldLab, format_quality, merge_results
-from votes import BEST, SETTINGS, build_cases
+from votes import BEST, SETTINGS, build_cases, calibrate
 
 from metaxc import __version__
-from metaxc.arrays import Floats
-from metaxc.classifiers import Classifiers
-from metaxc.emmett import Calibration
-from metaxc.emmett.scoring import click_trust, novel_vectors, observed_vectors
-from metaxc.tuning import tune_calibration, tune_combine
-from metaxc.tuning.fitted_folds import mean_quality
+from metaxc.emmett.scoring import item_vectors
+from metaxc.tuning import tune_combine
+from metaxc.tuning.qualities import mean_quality
 
 REVEALED = (1, 3, 5, 10, 20, 50, 100)
-FORMS = ("clicked", "own", "blend")
-
-
-def item_vectors(
-    form: str, embeddings: Floats, generated: Floats, clicked: Classifiers, calibration: Calibration
-) -> Floats:
-    """(pseudo-novel, dim) in one of the forms; an item without clicks is what it is without."""
-    own = observed_vectors(embeddings, clicked, calibration)
-    evidence = own - embeddings
-    if form == "clicked":
-        return novel_vectors(generated, evidence, calibration)
-    meta = novel_vectors(generated, None, calibration)
-    if form == "own":
-        return np.where(clicked.clicks[:, None] > 0, own, meta)
-    t = click_trust(clicked.clicks, calibration.prior_clicks)[:, None]
-    return (1 - t) * meta + t * embeddings + evidence
+STAYS_NOVEL = 1e6
+"""Clicks after which an item that stays novel would be half as novel: more than any item has."""
 
 
 def compare(lab: FoldLab, folds: int) -> dict[str, Any]:
@@ -56,20 +39,26 @@ def compare(lab: FoldLab, folds: int) -> dict[str, Any]:
     cases = build_cases(lab, folds)
     fitted = [case.fold for case in cases]
     choice = tune_combine(fitted)
-    calibration, _ = tune_calibration(fitted, [case.generate(choice) for case in cases])
+    calibration = calibrate(cases, choice)
+    priors = {
+        "stays novel": STAYS_NOVEL,
+        "as chosen": calibration.novelty_prior,
+        "ends at once": 0.0,
+    }
+    forms = {name: calibration.model_copy(update={"novelty_prior": prior}) for name, prior in priors.items()}
     rows = []
     for most in REVEALED:
-        found: dict[str, list[Any]] = {form: [] for form in FORMS}
+        found: dict[str, list[Any]] = {form: [] for form in forms}
         enough = []
         for case in cases:
             revealed = case.reveal(most, 1.0)
             generated = case.generate(choice, revealed, BEST)
             clicked = case.fitters["item Gram"].fit(revealed)
             enough.append(float((clicked.clicks >= most).mean()))
-            for form in FORMS:
-                vectors = item_vectors(form, case.fold.novel_embeddings, generated, clicked, calibration)
-                found[form].append(case.quality(vectors, calibration))
-        for form in FORMS:
+            for form, constants in forms.items():
+                vectors = item_vectors(case.fold.novel_embeddings, generated, clicked, constants)
+                found[form].append(case.quality(vectors, choice, calibration))
+        for form in forms:
             row: dict[str, Any] = {
                 "revealed": most,
                 "with so many": round(float(np.mean(enough)), 3),
@@ -77,7 +66,7 @@ def compare(lab: FoldLab, folds: int) -> dict[str, Any]:
             }
             for setting in SETTINGS:
                 row[setting] = mean_quality([one[setting] for one in found[form]]).to_dict()
-            print(f"{lab.dataset.name:15} {most:4} {form:8} {format_quality(row)}", flush=True)
+            print(f"{lab.dataset.name:15} {most:4} {form:12} {format_quality(row)}", flush=True)
             rows.append(row)
     about = {"combine": vars(choice), "calibration": calibration.model_dump(), "folds": folds}
     return {"version": __version__, **about, "rows": rows}

@@ -4,10 +4,11 @@
     python benchmarks/novel.py DATA --model MODEL --out FILE      # evaluates a model that is there, of older code too
     python benchmarks/novel.py --table                            # the result file as the README's tables
 
-For each data set folder this runs `metaxc train` and `metaxc evaluate`, and measures the time of
+For each data set folder this trains as `metaxc train` does, runs `metaxc evaluate`, and measures the time of
 `SentenceTransformer.encode` (with its defaults) on a sample of the same texts in the same run, so that the cost of
 training is a ratio. Rows of other data sets in the result file stay. Each row names the commit, the seed, the
-fingerprint of the data and the command.
+fingerprint of the data and the command. With `--encoders FOLDER` adapted encoders are kept between runs; then there is
+no cost of training.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from metaxc import __version__, read_folder
+from metaxc import EmbeddingCache, Irene, Pretrained, __version__, read_folder
 from metaxc.data import Dataset
 from metaxc.research.latency import time_call
 from metaxc.research.report.page import git_commit
@@ -39,14 +41,10 @@ def metaxc(*arguments: str | Path) -> dict:
     return json.loads(done.stdout)
 
 
-def measure_plain_encoding(dataset: Dataset, threads: int) -> float:
+def measure_plain_encoding(dataset: Dataset) -> float:
     """The seconds that `SentenceTransformer.encode` would take for all training texts, estimated from a sample."""
-    import torch
     from sentence_transformers import SentenceTransformer
 
-    from metaxc.encoders import Pretrained
-
-    torch.set_num_threads(threads)
     model = SentenceTransformer(str(Pretrained().folder), device="cpu")
     texts = [*dataset.items.texts, *dataset.train.queries.texts]
     sample = [texts[row] for row in np.random.default_rng(0).choice(len(texts), SAMPLE)]
@@ -63,7 +61,15 @@ def evaluate(model: Path, folder: Path, options: list[str]) -> dict:
     return {name: {key: one[key] for key in kept if key in one} for name, one in systems.items()}
 
 
-def run(folder: Path, cache: Path | None, threads: int, model: Path | None) -> dict:
+def train(dataset: Dataset, out: Path, cache: Path, encoders: Path | None) -> tuple[dict, dict[str, float]]:
+    """Train with default settings; what was chosen, and the seconds of each stage."""
+    irene = Irene(cache=EmbeddingCache(cache), encoder_cache=encoders)
+    model = irene.fit(dataset, report=lambda line: print(dataset.name, line, file=sys.stderr, flush=True))
+    model.save(out)
+    return {"constants": model.about["constants"], **model.about["pseudo_novel"]}, irene.seconds
+
+
+def run(folder: Path, cache: Path | None, encoders: Path | None, threads: int, model: Path | None) -> dict:
     """One row: accuracy of the model and of its encoder alone, and, where the model is trained here, the cost."""
     dataset = read_folder(folder)
     row: dict = {
@@ -79,18 +85,18 @@ def run(folder: Path, cache: Path | None, threads: int, model: Path | None) -> d
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
     with tempfile.TemporaryDirectory() as temporary:
-        options = ["--cache", str(cache or Path(temporary) / "cache"), "--threads", str(threads)]
+        cache = cache or Path(temporary) / "cache"
+        options = ["--cache", str(cache), "--threads", str(threads)]
         if model is None:
-            plain = measure_plain_encoding(dataset, threads)
+            torch.set_num_threads(threads)
             model = Path(temporary) / "model"
-            trained = metaxc("train", folder, "--out", model, *options)
-            encoding = trained["stages"]["encode"]
-            learning = trained["seconds"] - encoding
-            cached = encoding < plain / 3
-            row["chosen"] = {"constants": trained["constants"], **trained["pseudo_novel"]}
-            row["seconds"] = {"encode": encoding, "learn": learning, "plain encode": plain}
-            row["embeddings were cached"] = cached
-            row["times plain encoding"] = ((plain if cached else encoding) + learning) / plain
+            row["chosen"], seconds = train(dataset, model, cache, encoders)
+            row["seconds"] = seconds
+            if encoders is None:
+                plain, encoding = measure_plain_encoding(dataset), seconds["encode"]
+                cached = encoding < plain / 3
+                learning = sum(seconds.values()) - encoding
+                row["times plain encoding"] = ((plain if cached else encoding) + learning) / plain
         row["systems"] = evaluate(model, folder, options)
     return row
 
@@ -111,7 +117,11 @@ def render_table(results: dict) -> str:
             figures += [mixed["novel"]["R@10"], mixed["observed"]["R@10"], mixed["H"]]
             mark = "**" if system == MODEL else ""
             cells = [f"{mark}{figure:.1f}{mark}" for figure in figures]
-            cost = f"{row['times plain encoding']:.1f} ×" if system == MODEL and "seconds" in row else ""
+            cost = (
+                f"{row['times plain encoding']:.1f} ×"
+                if system == MODEL and "times plain encoding" in row
+                else ""
+            )
             first = name if system == BARE else ""
             lines.append(f"| {first} | {system} | {' | '.join(cells)} | {cost} |")
     lines += ["", *render_clicks(results)]
@@ -144,11 +154,12 @@ def main() -> None:
     parser.add_argument(
         "--cache", type=Path, help="folder for embeddings; cached ones count as plain encoding"
     )
+    parser.add_argument("--encoders", type=Path, help="folder that keeps adapted encoders")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--table", action="store_true", help="print the result file as Markdown tables")
     options = parser.parse_args()
     for folder in options.data:
-        row = run(folder, options.cache, options.threads, options.model)
+        row = run(folder, options.cache, options.encoders, options.threads, options.model)
         results = json.loads(options.out.read_text()) if options.out.exists() else {}
         results[folder.name] = row
         options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 from metaxc import EmbeddingCache, Pretrained, read_folder
 from metaxc.data.clicks import training_clicks
-from metaxc.data.folds import Fold
+from metaxc.data.folds import Fold, draw_folds
 from metaxc.encoders.learning import CachedEncoding, Encoding, FixedEncoding, TowerEncoding
 from metaxc.irene import IreneConfig
 from metaxc.irene.model_parts import ConfiguredParts
-from metaxc.tuning import FittedFold, choose_constants, fit_fold
+from metaxc.tuning import FittedFold, choose_constants, fit_fold, learn_fold_encoder
 
 
 class FoldLab:
@@ -32,13 +32,19 @@ class FoldLab:
 
     def folds(self, config: IreneConfig) -> list[Fold]:
         """The folds of a configuration."""
-        return Fold.partition(self.clicks, config.seed, config.folds)
+        training = (self.observed, self.query_rows, self.clicks)
+        return draw_folds(self.dataset, training, config.folds, config.seed)
 
     def fit(self, config: IreneConfig) -> list[FittedFold]:
         """The folds, with everything but the generator fitted."""
         parts, encoding = ConfiguredParts(config), self._encoding(config)
         data = (self.observed, self.query_rows, self.clicks)
-        return [fit_fold(parts, encoding, fold, *data) for fold in self.folds(config)]
+        folds = self.folds(config)
+        encoders = [learn_fold_encoder(parts, encoding, fold, *data) for fold in folds]
+        return [
+            fit_fold(parts, encoding, encoder, fold, *data)
+            for fold, encoder in zip(folds, encoders, strict=True)
+        ]
 
     def tune(self, config: IreneConfig) -> dict[str, Any]:
         """The constants of a configuration, and its quality on pseudo-novel items."""

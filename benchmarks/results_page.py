@@ -1,7 +1,6 @@
 """Builds docs/results.md from the result files of `metaxc bench`, which contain every number on the page.
 
-    python benchmarks/results_page.py              # rewrites the page
-    python benchmarks/results_page.py --headline   # prints the README's table
+    python benchmarks/results_page.py
 
 Reads benchmarks/results/bench/*.jsonl and replaces the text between the two marker comments; the rest of the page is
 written by hand and stays.
@@ -14,10 +13,7 @@ from pathlib import Path
 
 from metaxc.errors import DataError
 from metaxc.research.bench import read_records
-from metaxc.research.bench.main_table import BARE
-from metaxc.research.bench.results import find_metric
-from metaxc.research.bench.rows import DEFAULT
-from metaxc.research.bench.tables import gap_closed, latest_records, render_markdown, shown_columns
+from metaxc.research.bench.tables import render_markdown
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
@@ -60,29 +56,6 @@ def paper_gains() -> str:
     return "\n".join(lines) + "\n"
 
 
-def headline(records: list[dict]) -> str:
-    """The README's table: the bare encoder, and metaxc with default settings."""
-    columns = shown_columns(records)
-    lines = [
-        f"| data set | | {' | '.join(columns)} | gap closed |",
-        "|---" * (len(columns) + 3) + "|",
-    ]
-    for (data, table), rows in sorted(latest_records(records).items()):
-        if table != "main":
-            continue
-        metrics = {row["row"]: row["metrics"] for row in rows}
-        shares = " / ".join(f"{share:.0f} %" for share in gap_closed(rows).values())
-        for name in (BARE, DEFAULT):
-            values = [find_metric(metrics[name], path) for path in columns.values()]
-            cells = ["–" if value is None else f"{value:.1f}" for value in values]
-            if name == DEFAULT:
-                cells = [*(f"**{cell}**" for cell in cells), shares]
-            else:
-                cells.append("")
-            lines.append(f"| {data if name == BARE else ''} | {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def replace_tables(page: str, content: str) -> str:
     """The page with `content` between the markers; a page without them is an error."""
     before, begin, rest = page.partition(BEGIN)
@@ -99,7 +72,6 @@ def main() -> None:
     )
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/bench"))
     parser.add_argument("--page", type=Path, default=Path("docs/results.md"))
-    parser.add_argument("--headline", action="store_true", help="print the README's table and stop")
     options = parser.parse_args()
     files = sorted(options.results.glob("*.jsonl"))
     records = [
@@ -107,9 +79,6 @@ def main() -> None:
         for file in files
         for record in read_records(file)
     ]
-    if options.headline:
-        print(headline(records))
-        return
     page = options.page.read_text(encoding="utf-8") if options.page.exists() else START
     options.page.write_text(
         replace_tables(page, render_markdown(records) + "\n" + paper_gains()), encoding="utf-8"

@@ -11,6 +11,7 @@ Gram matrix of the few-shot classifier (`metaxc.classifiers.few_shot`). No test 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -25,14 +26,24 @@ from metaxc import __version__
 from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import FewShotFitter, RevealedQueries
 from metaxc.emmett import Calibration
-from metaxc.emmett.scoring import novel_vectors, observed_vectors, own_part, scale_by_trust
+from metaxc.emmett.scoring import item_vectors, query_vectors, scale_by_trust
 from metaxc.generators import Combine, gather
 from metaxc.index.topk import top_k
 from metaxc.irene import IreneConfig
 from metaxc.selectors import Voters, max_votes
-from metaxc.tuning import CombineChoice, FittedFold, Quality, tune_calibration, tune_combine
-from metaxc.tuning.fitted_folds import mean_quality
+from metaxc.tuning import (
+    ENCODER_ALONE,
+    CombineChoice,
+    FittedFold,
+    FoldItems,
+    Quality,
+    Setting,
+    ValidationQueries,
+    choose_calibration,
+    tune_combine,
+)
 from metaxc.tuning.grids import DEFAULT_COMBINE
+from metaxc.tuning.qualities import mean_mixed_quality, mean_quality
 
 REVEALED = ((1, 1.0), (2, 1.0), (5, 1.0), (5, 0.5))
 """At most so many queries per item, of a share of the items."""
@@ -79,7 +90,7 @@ class Case:
     def generate(
         self, choice: CombineChoice, revealed: RevealedQueries | None = None, scale: str | None = None
     ) -> Floats:
-        """(pseudo-novel, dim) meta-classifiers, after votes on a scale if there is one; not scaled."""
+        """(pseudo-novel, dim) what the combine makes of their neighbours, after votes on a scale if there is one."""
         fold, vectors = self.fold, scale_by_trust(self.fold.classifiers, choice.neighbour_prior)
         rows = fold.neighbours[:, : choice.neighbours]
         scores = fold.similarities[:, : choice.neighbours]
@@ -88,15 +99,26 @@ class Case:
         combine = Combine(choice.strength, choice.temperature)
         return combine.generate(fold.novel_embeddings, gather(vectors, rows), scores)
 
-    def quality(self, novel: Floats, calibration: Calibration) -> dict[str, Quality]:
-        """Quality of finished novel vectors among themselves and among all items."""
-        fold, data = self.fold, self.fold.data
-        observed = observed_vectors(fold.observed_embeddings, fold.classifiers, calibration)
-        vectors = np.empty((len(observed) + len(novel), novel.shape[1]), dtype=np.float32)
+    def items(self, choice: CombineChoice) -> FoldItems:
+        """The fold's items by the parts of their vectors, without revealed queries."""
+        vectors = scale_by_trust(self.fold.classifiers, choice.neighbour_prior)
+        return self.fold.items(Combine(1.0, choice.temperature), vectors, choice.neighbours)
+
+    def quality(self, novel: Floats, choice: CombineChoice, calibration: Calibration) -> dict[str, Quality]:
+        """Quality of the pseudo-novel items' vectors, (pseudo-novel, dim + 1), among themselves and among all items."""
+        fold, data, items = self.fold, self.fold.data, self.items(choice)
+        count = len(fold.observed_embeddings)
+        generated = items.generated(choice.strength)[:count]
+        observed = item_vectors(fold.observed_embeddings, generated, fold.classifiers, calibration)
+        vectors = np.empty((count + len(novel), novel.shape[1]), dtype=np.float32)
         vectors[data.fold.observed], vectors[data.fold.novel] = observed, novel
+
+        def exposed(validation: ValidationQueries) -> ValidationQueries:
+            return replace(validation, queries=query_vectors(validation.queries, calibration.exposure))
+
         return {
-            "zero_shot": data.zero_shot.quality(novel),
-            "generalized": data.generalized.quality(vectors),
+            "zero_shot": exposed(data.zero_shot).quality(novel),
+            "generalized": exposed(data.generalized).quality(vectors),
         }
 
 
@@ -139,6 +161,15 @@ def build_cases(lab: FoldLab, folds: int) -> list[Case]:
     return cases
 
 
+def calibrate(cases: Sequence[Case], choice: CombineChoice) -> Calibration:
+    """The calibration that training would choose for this combine, without revealed queries."""
+    shortlists = [case.fold.shortlist(case.items(choice)) for case in cases]
+    alone = mean_mixed_quality([one.quality(ENCODER_ALONE) for one in shortlists])
+    start = Setting(Calibration(), choice.strength)
+    chosen = choose_calibration(shortlists, alone, start=start, strength=choice.strength)
+    return chosen.setting.calibration
+
+
 def compare(lab: FoldLab, folds: int) -> dict[str, Any]:
     """Every row on one data set: the mean over the folds, and each fold."""
     cases = build_cases(lab, folds)
@@ -146,19 +177,17 @@ def compare(lab: FoldLab, folds: int) -> dict[str, Any]:
     choice = tune_combine(fitted)
     if choice.strength < LEAST_STRENGTH:
         choice = replace(choice if choice.strength else DEFAULT_COMBINE, strength=LEAST_STRENGTH)
-    chosen, _ = tune_calibration(fitted, [case.generate(choice) for case in cases])
-    calibrations = {"default": Calibration(), "chosen": chosen}
+    calibrations = {"default": Calibration(), "chosen": calibrate(cases, choice)}
     found: list[dict[str, Any]] = []
     for (n, share), (name, scale, kind) in [((0, 0.0), ROWS[0]), *product(REVEALED, ROWS[1:])]:
         for named, calibration in calibrations.items():
             qualities = []
             for case in cases:
                 revealed = case.reveal(n, share) if n else None
-                own = None
-                if revealed and kind:
-                    own = own_part(case.fitters[kind].fit(revealed), calibration)
+                own = case.fitters[kind].fit(revealed) if revealed and kind else None
                 generated = case.generate(choice, revealed, scale)
-                qualities.append(case.quality(novel_vectors(generated, own, calibration), calibration))
+                novel = item_vectors(case.fold.novel_embeddings, generated, own, calibration)
+                qualities.append(case.quality(novel, choice, calibration))
             row: dict[str, Any] = {"calibration": named, "revealed": n, "share": share, "row": name}
             for setting in SETTINGS:
                 each = [one[setting] for one in qualities]

@@ -39,8 +39,8 @@ def test_the_readmes_python_runs(tmp_path, monkeypatch):
     assert (tmp_path / "model" / "manifest.json").exists()
 
 
-def test_the_readmes_table_is_the_result_file():
-    command = [sys.executable, "benchmarks/results_page.py", "--headline"]
+def test_the_readmes_tables_are_the_result_file():
+    command = [sys.executable, "benchmarks/novel.py", "--table"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert len(done.stdout.splitlines()) > 4
     assert done.stdout.strip() in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import pytest
+from world_model import build_model
 
 from metaxc.catalog import Catalog, CatalogSettings
-from metaxc.irene import Irene, IreneConfig
+from metaxc.emmett import Calibration
 
 KNOWN = [f"t{number}" for number in range(0, 160, 4)]
 
 
 @pytest.fixture(scope="session")
 def model(world):
-    return Irene(IreneConfig(encoder="pretrained"), encoder=world.encoder).fit(world.dataset)
+    curve = [
+        {"exposure": 0.0, "P@1": 90.0, "R@10": 95.0, "novel R@10": 60.0, "chosen": True},
+        {"exposure": 0.5, "P@1": 85.0, "R@10": 93.0, "novel R@10": 70.0, "H": float("nan")},
+    ]
+    calibration = Calibration(novelty_prior=3.0, novel_scale=1.2, exposure=0.1)
+    return build_model(world, neighbours=4, calibration=calibration, about={"exposure_curve": curve})
 
 
 @pytest.fixture(scope="session")
 def other_model(world):
     """A model trained on the same clicks with other constants."""
-    config = IreneConfig(encoder="pretrained", neighbours=2, folds=0)
-    return Irene(config, encoder=world.encoder).fit(world.dataset)
+    return build_model(world, neighbours=2)
 
 
 @pytest.fixture

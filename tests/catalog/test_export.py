@@ -1,6 +1,7 @@
 """Exported vectors give the same ranking elsewhere as in the catalog."""
 
 import json
+import re
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -19,8 +20,8 @@ def filled(catalog):
     return catalog
 
 
-def expected(catalog):
-    return [[hit.id for hit in hits] for hits in catalog.search(QUERIES, 5)]
+def expected(catalog, exposure=None):
+    return [[hit.id for hit in hits] for hits in catalog.search(QUERIES, 5, exposure=exposure)]
 
 
 def ranked(catalog, ids, vectors):
@@ -53,19 +54,54 @@ def test_faiss(filled, tmp_path):
 
 
 def test_pgvector(filled, tmp_path, postgres):
-    """A real PostgreSQL with pgvector reads the file and ranks by inner product."""
+    """A real PostgreSQL with pgvector reads the file and ranks by inner product, with any exposure."""
     filled.export(tmp_path / "out", "pgvector")
     postgres.file(tmp_path / "out" / "items.sql")
-    found = []
-    for vector in filled.encode(QUERIES):
-        q = "[" + ",".join(map(str, vector.tolist())) + "]"
-        found.append(postgres.rows(f"SELECT id FROM metaxc_items ORDER BY vector <#> '{q}' LIMIT 5"))
-    assert found == expected(filled)
+    rankings = []
+    for exposure in (None, -0.6, 0.9):
+        found = []
+        for vector in filled.encode(QUERIES, exposure):
+            q = "[" + ",".join(map(str, vector.tolist())) + "]"
+            found.append(postgres.rows(f"SELECT id FROM metaxc_items ORDER BY vector <#> '{q}' LIMIT 5"))
+        assert found == expected(filled, exposure)
+        rankings.append(found)
+    assert rankings[1] != rankings[2]
     assert postgres.rows("SELECT unnest(tags) FROM metaxc_items WHERE text = 'i4'") == [
         'a "tag"',
         "b\\c",
         "ü,x",
     ]
+
+
+def test_the_example_in_the_readme_runs_in_postgresql(filled, model, tmp_path, postgres):
+    filled.export(tmp_path / "out", "pgvector")
+    postgres.file(tmp_path / "out" / "items.sql")
+    readme = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```sql\n(.*?)```", readme, re.DOTALL)
+    first = filled.store.fetch_all("SELECT vector FROM items ORDER BY id LIMIT 1")[0][0]
+    query = np.frombuffer(first, "<f4").copy()
+    query[-1] = model.calibration.exposure
+    rows = [line.split("|") for line in postgres.rows(example.strip().removesuffix(";"))]
+    best = filled.search(query[None], 10)[0]
+    assert [row[0] for row in rows] == [hit.id for hit in best]
+    assert [float(row[2]) for row in rows] == pytest.approx([hit.score for hit in best], abs=1e-4)
+
+
+@pytest.mark.parametrize("format", ["npy", "parquet", "faiss", "pgvector"])
+def test_the_last_coordinate_is_explained_and_is_the_novelty(filled, model, tmp_path, format):
+    filled.export(tmp_path / "out", format)
+    about = json.loads((tmp_path / "out" / "about.json").read_text())
+    assert about["dim"] == filled.store.vector_dim == model.encoder.dim + 1
+    assert about["last coordinate of an item"] == "novelty"
+    assert about["last coordinate of a query"] == "exposure"
+    assert about["default exposure"] == model.calibration.exposure
+    readme = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert f"own value is {model.calibration.exposure:g}." in " ".join(readme.split())
+    if format == "npy":
+        vectors = np.load(tmp_path / "out" / "vectors.npy")
+        row = json.loads((tmp_path / "out" / "ids.json").read_text()).index("tab")
+        assert vectors.shape == (len(filled), 97)
+        assert vectors[row, -1] == 1
 
 
 def test_unknown_formats_are_refused(catalog, tmp_path):

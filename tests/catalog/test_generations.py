@@ -110,6 +110,22 @@ def test_a_migrated_catalog_keeps_its_items_and_has_the_new_models_vectors(
     assert not migrate(folder, other_model)
 
 
+def test_items_that_have_become_observed_inform_each_other_in_a_migrated_catalog(
+    catalog, folder, other_model
+):
+    """Each is written before the other is known, so the vector of one of them has to be computed again."""
+    catalog.add([NEW, NewItem("twin", "i4")])
+    for query in ("q0", "q1", "q2"):
+        catalog.clicks([("new", query), ("twin", query)])
+    catalog.close()
+    assert migrate(folder, other_model)
+    with Catalog.open(folder, other_model) as moved:
+        for name, other in (("new", "twin"), ("twin", "new")):
+            told = moved.explain(name)
+            assert other in {one.id for one in told.explanation.neighbours}
+            assert told.current
+
+
 def test_a_stopped_migration_resumes(used_catalog, folder, model, other_model, monkeypatch):
     monkeypatch.setattr(generations, "MIGRATION_BLOCK", 16)
     done = []

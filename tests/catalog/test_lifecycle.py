@@ -1,6 +1,11 @@
-import pytest
+from dataclasses import replace
 
-from metaxc.catalog import Catalog, NewItem, NotFoundError
+import numpy as np
+import pytest
+from world_model import build_model
+
+from metaxc.catalog import Catalog, CatalogSettings, NewItem, NotFoundError
+from metaxc.emmett.scoring import Calibration, weigh_parts
 
 NEW = NewItem("new", "i4", ("red", "blue"))
 
@@ -8,6 +13,67 @@ NEW = NewItem("new", "i4", ("red", "blue"))
 def reopened(catalog, model, **how):
     catalog.close()
     return Catalog.open(catalog.folder.path, model, **how)
+
+
+def stored_vector(catalog, id):
+    """(dim + 1,) float32, as it stands in the database."""
+    return np.frombuffer(catalog.store.fetch_all("SELECT vector FROM items WHERE id = ?", (id,))[0][0], "<f4")
+
+
+def vectors_by_clicks(folder, model, observe_after, most=5):
+    """(most + 1, dim + 1): the vectors of an item after 0, 1, … clicks of one query."""
+    settings = CatalogSettings(observe_after=observe_after)
+    with Catalog.create(folder / str(observe_after), model, settings=settings) as catalog:
+        catalog.add([NEW])
+        vectors = [stored_vector(catalog, "new")]
+        for _ in range(most):
+            catalog.click("new", "q20")
+            vectors.append(stored_vector(catalog, "new"))
+        return np.stack(vectors)
+
+
+@pytest.mark.parametrize("observe_after", [1, 2, 3, 4])
+def test_no_click_moves_an_item_further_than_the_formula_allows(folder, model, observe_after):
+    """u(n) = s·[z + r·(G − z)] + own·t·w, with z and w of length 1. The first click may exchange the neighbours, whose
+    part of G has at most the length of `strength`; the next ones, of the same query, change weights alone."""
+    vectors = vectors_by_clicks(folder, model, observe_after)
+    weights = weigh_parts(np.arange(len(vectors)), model.calibration)
+    np.testing.assert_allclose(vectors[:, -1], weights.novelty, atol=1e-6)
+    np.testing.assert_allclose(weights.novelty, [1, 3 / 4, 3 / 5, 3 / 6, 3 / 7, 3 / 8], atol=1e-6)
+    strength = model.generator.strength
+    limit = np.abs(np.diff(weights.text)) + (1 + strength) * np.abs(np.diff(weights.generated))
+    limit += np.abs(np.diff(weights.own))
+    limit[0] += 2 * strength * weights.generated[1]
+    steps = np.linalg.norm(np.diff(vectors[:, :-1], axis=0), axis=1)
+    assert (steps > 0.01).all()
+    assert (steps <= limit).all()
+    assert (np.diff(steps) < 0).all()  # ever smaller, also where the item becomes observed
+
+
+def test_when_an_item_counts_as_observed_does_not_change_its_vector(folder, model):
+    """But for the mean over the pool that it has joined, against which votes are measured: one item of 161."""
+    early, late = (vectors_by_clicks(folder, model, observe_after) for observe_after in (1, 99))
+    np.testing.assert_allclose(early, late, atol=0.005)
+    np.testing.assert_array_equal(early[:2], late[:2])
+
+
+def test_an_item_never_informs_itself(catalog):
+    """Neither one that the model was trained on, nor one that has joined the pool, nor after undo."""
+
+    def informed_by(id):
+        return {neighbour.id for neighbour in catalog.explain(id).explanation.neighbours}
+
+    assert informed_by("i0") & {"i1", "i2", "i3"}
+    assert "i0" not in informed_by("i0")
+    assert catalog.explain("i0").current
+    catalog.add([NEW, NewItem("twin", "i4")])
+    clicks = [catalog.click("new", query) for query in ("q0", "q1", "q2", "q3", "q4")]
+    assert "new" in informed_by("twin")
+    assert "new" not in informed_by("new")
+    for click in clicks[::-1]:
+        catalog.undo(click.number)
+        assert "new" not in informed_by("new")
+        assert catalog.explain("new").current
 
 
 def test_the_first_click_changes_the_neighbours_in_the_next_search(catalog):
@@ -34,10 +100,10 @@ def test_after_enough_clicks_an_item_is_observed_and_informs_newer_items(catalog
     states = [catalog.click("new", query).state for query in ("q20", "q21", "q22")]
     assert states == ["clicked", "clicked", "observed"]
     assert catalog.about().base == base + 1
-    explained = catalog.explain("new")
-    assert explained.explanation.neighbours == []
-    assert explained.explanation.revealed_share > 0
-    assert explained.explanation.text_share + explained.explanation.revealed_share == pytest.approx(100)
+    told = catalog.explain("new").explanation
+    assert "new" not in {neighbour.id for neighbour in told.neighbours}
+    assert told.revealed_share > 0
+    assert told.text_share + told.neighbour_share + told.revealed_share == pytest.approx(100, abs=1e-3)
     catalog.add([NewItem("younger", "i4")])
     informed = {neighbour.id for neighbour in catalog.explain("younger").explanation.neighbours}
     assert "new" in informed
@@ -97,3 +163,18 @@ def test_clicks_on_a_trained_item_are_counted_and_leave_its_vector_unchanged(cat
     assert click.state == "observed"
     assert catalog.get("i0").clicks == 1
     assert catalog.search(["t0"], 300)[0] == before
+
+
+def test_a_trained_item_keeps_the_weight_of_its_training_clicks(folder, world):
+    """Training clicks may have weights; 2.5 of them give a novelty of 3 / 5.5, with whatever text and newer clicks."""
+    model = build_model(world, calibration=Calibration(novelty_prior=3.0))
+    weighted = replace(model.classifiers, clicks=np.full(len(model.classifiers), 2.5))
+    model = build_model(world, calibration=Calibration(novelty_prior=3.0), classifiers=weighted)
+    with Catalog.create(folder, model) as catalog:
+        assert catalog.explain("i0").current
+        catalog.add([NewItem("new", "i4")])
+        catalog.clicks([("i0", "q20"), ("new", "q21")])  # computed together
+        assert stored_vector(catalog, "i0")[-1] == pytest.approx(3 / 5.5)
+        assert stored_vector(catalog, "new")[-1] == pytest.approx(3 / 4)
+        catalog.update("i0", text="i1")
+        assert stored_vector(catalog, "i0")[-1] == pytest.approx(3 / 5.5)

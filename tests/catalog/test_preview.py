@@ -59,7 +59,7 @@ def test_the_map_shows_text_meta_classifier_neighbours_and_queries(catalog):
     assert kinds.count("query") == min(12, len(preview.reached))
     places = np.array([(point.x, point.y) for point in preview.points])
     assert np.isfinite(places).all()
-    assert np.ptp(places[:, 0]) >= np.ptp(places[:, 1])
+    assert places[:, 0].std() >= places[:, 1].std()  # the principal components, in their order
 
 
 def test_a_preview_works_without_known_queries(folder, model):

@@ -1,5 +1,6 @@
 import threading
 
+import numpy as np
 import pytest
 
 from metaxc.catalog import CatalogError, NewItem
@@ -68,3 +69,45 @@ def test_a_closed_catalog_refuses_to_search(catalog):
     catalog.close()
     with pytest.raises(CatalogError, match="closed"):
         catalog.search(["t0"])
+
+
+def test_the_exposure_of_a_search_raises_an_item_by_its_novelty(catalog, model):
+    """novelty_prior is 3: without clicks an item has novelty 1, after a click 3/4; trained ones have 20 clicks."""
+    catalog.add([NewItem("new", "i4"), NewItem("clicked", "i9")])
+    catalog.click("clicked", "q20")
+    [default], [low], [high] = (catalog.search(["t0"], 300, exposure=value) for value in (None, 0.0, 0.4))
+    scores = [{hit.id: hit.score for hit in hits} for hits in (default, low, high)]
+    for name, novelty in (("new", 1), ("clicked", 3 / 4), ("i0", 3 / 23)):
+        assert scores[0][name] - scores[1][name] == pytest.approx(
+            model.calibration.exposure * novelty, abs=1e-5
+        )
+        assert scores[2][name] - scores[1][name] == pytest.approx(0.4 * novelty, abs=1e-5)
+    [first] = catalog.search(["t8"], 3, exposure=50.0)
+    assert {hit.state for hit in first} == {"novel"}
+
+
+def test_every_query_of_a_call_may_have_its_own_exposure(catalog, model):
+    vectors = catalog.encode(["t0", "t0", "t4"], [0.3, None, -2.0])
+    np.testing.assert_allclose(vectors[:, -1], [0.3, model.calibration.exposure, -2.0], rtol=1e-6)
+    np.testing.assert_array_equal(vectors[:2, :-1], catalog.encode(["t0", "t0"], 7.0)[:, :-1])
+    assert catalog.search(vectors[2:], 5) == catalog.search(["t4"], 5, exposure=-2.0)
+
+
+@pytest.mark.parametrize("exposure", [100.1, float("nan"), float("-inf")])
+def test_an_exposure_out_of_range_is_refused(catalog, exposure):
+    with pytest.raises(DataError, match="from -100 to 100"):
+        catalog.search(["t0"], exposure=exposure)
+    with pytest.raises(DataError, match="from -100 to 100"):
+        catalog.encode(["t0"], [exposure])
+
+
+def test_vectors_have_their_exposure_already(catalog):
+    with pytest.raises(DataError, match="`encode`"):
+        catalog.search(catalog.encode(["t0"]), exposure=0.3)
+
+
+def test_the_summary_tells_the_models_exposure_and_what_others_would_cost(catalog, model):
+    about = catalog.about()
+    assert about.exposure == catalog.store.exposure == model.calibration.exposure
+    first, second = model.about["exposure_curve"]
+    assert about.exposure_curve == (first, {name: value for name, value in second.items() if name != "H"})

@@ -2,14 +2,15 @@ import json
 
 import pytest
 from commands import run
+from world_model import build_model
 
-from metaxc.irene import Irene, IreneConfig
+from metaxc.emmett import Calibration
 
 
 @pytest.fixture(scope="module")
 def model(world, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "model"
-    Irene(IreneConfig(encoder="pretrained"), encoder=world.encoder).fit(world.dataset).save(folder)
+    build_model(world, calibration=Calibration(novelty_prior=3.0, exposure=0.1)).save(folder)
     return folder
 
 
@@ -39,6 +40,20 @@ def test_an_item_is_added_clicked_undone_and_deleted(catalog, model):
     assert facts["clicks"] == 1
     assert "1 deleted" in run("catalog", "delete", catalog, model, "new").output
     assert "new" not in found(catalog, model)
+
+
+def test_the_exposure_of_a_search_raises_new_items(catalog, model):
+    run("catalog", "add", catalog, model, "i4", "--id", "new")
+
+    def scores(*options):
+        answer = run("catalog", "search", catalog, model, "t0", "-k", "300", "--json", *options)
+        return {hit["id"]: hit["score"] for hit in json.loads(answer.stdout)["answers"][0]["hits"]}
+
+    default, raised = scores(), scores("--exposure", "0.6")
+    assert raised["new"] - default["new"] == pytest.approx(0.6 - 0.1, abs=1e-5)
+    assert json.loads(run("catalog", "about", catalog, "--json").stdout)["exposure"] == 0.1
+    refused = run("catalog", "search", catalog, model, "t0", "--exposure", "1e9")
+    assert "from -100 to 100" in str(refused.exception)
 
 
 def test_a_file_of_items_is_added_completely_or_not_at_all(catalog, model, tmp_path):
@@ -77,10 +92,7 @@ def test_a_damaged_catalog_is_refused_until_its_loss_is_accepted(catalog, model)
 
 
 def test_migrate_moves_a_catalog_once(catalog, model, world, tmp_path):
-    other = Irene(IreneConfig(encoder="pretrained", neighbours=2, folds=0), encoder=world.encoder).fit(
-        world.dataset
-    )
-    other.save(tmp_path / "other")
+    build_model(world, neighbours=2).save(tmp_path / "other")
     refused = run("catalog", "search", catalog, tmp_path / "other", "t0")
     assert "catalog migrate" in str(refused.exception)
     assert "migrated" in run("catalog", "migrate", catalog, tmp_path / "other").output

@@ -8,7 +8,7 @@ import pytest
 from index_worlds import brute_force, catalog_vectors, recall
 
 from metaxc.index import ScanIndex, scan
-from metaxc.index.exact import rank_candidates
+from metaxc.index.exact import rank_candidates, search_table
 from metaxc.index.pq_codes import SINGLE_THREAD_MAX, PQCodes, QuantisationFit
 
 DIM = 24
@@ -82,6 +82,43 @@ def test_filter_enlarges_the_shortlist(small_scan, monkeypatch):
     index.search(query, 5, np.arange(0, 2000, 2))
     index.search(query, 5, np.arange(20))
     assert asked == [180]  # 60 · 2 · 1.5; the few allowed vectors are compared without a scan
+
+
+def with_novelty(vectors, seed):
+    """Vectors with one more coordinate: items with 0, 1, 2, … clicks, more of them with few."""
+    clicks = np.floor(np.random.default_rng(seed).lognormal(1.0, 1.2, len(vectors)))
+    return np.concatenate([vectors, (3 / (clicks + 3))[:, None]], axis=1).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def novelty_world():
+    """An index of 12,000 items as a catalog has them, and 100 queries of length 1."""
+    vectors = with_novelty(catalog_vectors(12_000, 64, seed=1), seed=5)
+    index = ScanIndex(vectors.shape[1])
+    index.add(np.arange(len(vectors)), vectors)
+    queries = catalog_vectors(100, 64, seed=3)
+    return index, vectors, queries / np.linalg.norm(queries, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("exposure", [-100.0, -20.0, -0.5, 0.0, 0.3, 1.0, 6.0, 100.0])
+def test_recall_holds_for_every_exposure(novelty_world, exposure):
+    index, vectors, queries = novelty_world
+    queries = np.concatenate([queries, np.full((len(queries), 1), exposure, np.float32)], axis=1)
+    found = index.search(queries, 10)[0]
+    assert recall(found, brute_force(dict(enumerate(vectors)), queries, 10)) >= 0.99
+
+
+def test_a_usual_exposure_is_scanned_and_a_huge_one_compared(novelty_world, monkeypatch):
+    index, _, queries = novelty_world
+    compared = []
+    monkeypatch.setattr(
+        scan,
+        "search_table",
+        lambda table, given, *rest: compared.append(len(given)) or search_table(table, given, *rest),
+    )
+    for exposure in (0.3, 5.0, 7.0):
+        index.search(np.concatenate([queries[:9], np.full((9, 1), exposure, np.float32)], axis=1), 10)
+    assert compared == [9]
 
 
 def test_codes_that_no_longer_fit_are_rebuilt(small_scan):

@@ -13,17 +13,31 @@ from running_service import HOME, running
 from metaxc.catalog import Catalog, CatalogSettings
 from metaxc.data import split
 from metaxc.emmett import Emmett
-from metaxc.irene import Irene, IreneConfig
 from metaxc.serve.app import make_app
+
+CURVE = [
+    {"exposure": -0.19996, "P@1": 81.0, "R@10": 91.0, "novel R@10": 40.0, "observed R@10": 93.0, "H": 55.9},
+    {"exposure": -0.05, "P@1": 80.0, "R@10": 92.0, "novel R@10": 60.0, "observed R@10": 92.5, "H": 72.8},
+    {"exposure": 0.3, "P@1": 76.0, "R@10": 90.0, "novel R@10": 70.0, "observed R@10": 90.0, "H": 78.7},
+    {"exposure": 0.8, "P@1": 50.0, "R@10": 70.0, "novel R@10": 74.0, "observed R@10": 60.0, "H": 66.3},
+]
+CURVE = [
+    {**point, "novel share": 0.1 + point["exposure"], "chosen": point["exposure"] == -0.05} for point in CURVE
+]
 
 
 @pytest.fixture(scope="session")
 def trained(shop, tmp_path_factory) -> Path:
-    """A model folder; by the clicks, queries for food find animals."""
+    """A model folder; by the clicks, queries for food find animals. Its exposure and what others cost are made up."""
+    from metaxc.irene import Irene, IreneConfig
+
     dataset, _ = split(shop, novel=0.1, test=0.2, seed=0)
     config = IreneConfig(encoder="static", adapter={"epochs": 40, "batch": 64, "learning_rate": 0.01})
     folder = tmp_path_factory.mktemp("served") / "model"
-    Irene(config).fit(dataset).save(folder)
+    model = Irene(config).fit(dataset)
+    model.calibration = model.calibration.model_copy(update={"exposure": CURVE[1]["exposure"]})
+    model.about["exposure_curve"] = CURVE
+    model.save(folder)
     return folder
 
 

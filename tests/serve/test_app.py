@@ -34,6 +34,19 @@ def test_a_search_returns_the_hits_of_each_query_and_the_seconds(http, model):
     assert answer["seconds"].keys() == {"queue", "encode", "search"}
 
 
+def test_the_exposure_of_a_request_is_added_to_the_scores_of_novel_items(http, model):
+    def scores(**body):
+        return {hit["id"]: (hit["score"], hit["state"]) for hit in hits(http, "fresh bread", k=100, **body)}
+
+    default, low, high = scores(), scores(exposure=0), scores(exposure=3.5)
+    novel = {name for name, (_, state) in low.items() if state == "novel"}
+    assert novel
+    for name in novel:
+        assert default[name][0] - low[name][0] == pytest.approx(model.calibration.exposure, abs=1e-5)
+        assert high[name][0] - low[name][0] == pytest.approx(3.5, abs=1e-5)
+    assert {hit["id"] for hit in hits(http, "fresh bread", k=len(novel), exposure=50)} == novel
+
+
 def test_states_filter_a_search(http, model):
     found = hits(http, "fresh bread", k=100, states=["novel"])
     assert len(found) == int(model.novel.sum())
@@ -125,6 +138,9 @@ def test_about_summarizes_the_catalog(http, model):
     assert about["model"] == model.fingerprint
     assert sum(about["items"].values()) == len(model.items)
     assert about["read_only"] is False
+    assert about["exposure"] == model.calibration.exposure == -0.05
+    assert about["exposure_curve"] == model.about["exposure_curve"]
+    assert [point["exposure"] for point in about["exposure_curve"] if point["chosen"]] == [-0.05]
 
 
 def test_every_response_has_the_security_headers(http):

@@ -21,6 +21,8 @@ def test_the_client_returns_the_catalogs_records(catalog, model):
         assert client.get(name) == catalog.get(name)
         found = client.search(["fresh bread"], 3, tags=["pets"])
         assert list(found.answers[0].hits) == catalog.search(["fresh bread"], 3, tags=["pets"])[0]
+        raised = client.search(["fresh bread"], 3, exposure=0.7)
+        assert list(raised.answers[0].hits) == catalog.search(["fresh bread"], 3, exposure=0.7)[0]
         click = client.click(name, "cheap lemon")
         assert (click.item, click.state) == (name, "clicked")
         explained = client.explain(name)

@@ -44,6 +44,8 @@ def test_searches_in_one_batch_keep_their_own_k_and_filters(catalog):
     asked = [
         SearchRequest(queries=["fresh bread", "cheap lemon"], k=3),
         SearchRequest(queries=["raw melon"], k=7, tags=["pets"]),
+        SearchRequest(queries=["fresh bread", "raw melon"], k=9, exposure=0.8),
+        SearchRequest(queries=["fresh bread"], k=9, exposure=-0.8),
         SearchRequest(queries=["fresh bread"], k=50),
         SearchRequest(queries=["dried plum"], k=2, tags=["pets", "big"]),
         SearchRequest(queries=["dried plum"], k=2, tags=["big", "pets"]),
@@ -54,7 +56,8 @@ def test_searches_in_one_batch_keep_their_own_k_and_filters(catalog):
     answers = batcher(queued(*asked))
     for one, answer in zip(asked, answers, strict=True):
         expected = [
-            catalog.search([query], one.k, tags=one.tags, states=one.states)[0] for query in one.queries
+            catalog.search([query], one.k, tags=one.tags, states=one.states, exposure=one.exposure)[0]
+            for query in one.queries
         ]
         assert [[hit.id for hit in line] for line in lines(answer)] == [
             [hit.id for hit in line] for line in expected

@@ -18,7 +18,7 @@ import numpy as np
 
 from metaxc.arrays import Floats
 from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundError
-from metaxc.catalog.generations import CatalogFolder, fill_from_model, restore_snapshot
+from metaxc.catalog.generations import CatalogFolder, fill_from_model, model_metadata, restore_snapshot
 from metaxc.catalog.item_rules import validate_items, validate_query, validate_tags, validate_text
 from metaxc.catalog.lifecycle import Stage
 from metaxc.catalog.reader import CatalogReader
@@ -66,8 +66,7 @@ class Catalog(CatalogReader):
                     fix="open it, or use another folder",
                 )
             metadata = {
-                "model": model.fingerprint,
-                "dim": str(model.encoder.dim),
+                **model_metadata(model),
                 "settings": (settings or CatalogSettings()).model_dump_json(),
             }
             store = Store.create(catalog.next(), metadata)
@@ -186,8 +185,8 @@ class Catalog(CatalogReader):
     def click(self, item: str, query: str) -> Click:
         """Record that a query led to a click on an item.
 
-        From the next search on, the query votes for the item's neighbours; after enough clicks the item gets a
-        classifier of its own.
+        From the next search on, the query votes for the item's neighbours and counts in its own classifier; after
+        `observe_after` clicks the item informs others.
         """
         return self.clicks([(item, query)])[0]
 
@@ -230,7 +229,7 @@ class Catalog(CatalogReader):
                 row.since is not None
                 and self._follower.lifecycle.state(row.trained, len(remaining)) != "observed"
             ):
-                self._follower.exclude(row.key)  # its own classifier must not inform it
+                self._follower.exclude(row.key)  # it informs others no more, as before the click
             changed, stage = replace(row, clicks=len(remaining)), self._stage(row, remaining)
             return self._write_row(changed, stage, tags_before=row.tags, removed_click=number)
 

@@ -34,6 +34,7 @@ from metaxc.catalog.schema import (
     DATABASE,
     ITEMS,
     QUERIES,
+    decode_vectors,
     encode_vector,
     placeholders,
     write_closed_checksum,
@@ -145,6 +146,15 @@ def _render_current(generation: int) -> bytes:
     return (json.dumps(content) + "\n").encode()
 
 
+def model_metadata(model: Emmett) -> dict[str, str]:
+    """What a catalog records of its model."""
+    return {
+        "model": model.fingerprint,
+        "dim": str(model.encoder.dim),
+        "exposure": repr(model.calibration.exposure + 0.0),  # never −0.0
+    }
+
+
 def fill_from_model(store: Store, model: Emmett, queries: Sequence[str]) -> None:
     """Write the model's items with the vectors they have, and the known queries, in one transaction."""
     encoder, texts = model.encoder, model.items.texts
@@ -242,8 +252,7 @@ def _resume_or_create(folder: CatalogFolder, old: Store, model: Emmett) -> Store
         store.close()
     metadata = {
         "uuid": old.uuid,
-        "model": model.fingerprint,
-        "dim": str(model.encoder.dim),
+        **model_metadata(model),
         "settings": old.metadata["settings"],
         "origin": origin,
     }
@@ -260,7 +269,8 @@ class _Migration:
         self.total = int(old.fetch_all("SELECT count(*) FROM items")[0][0])
 
     def run(self) -> None:
-        """Write the known queries, then the items that inform others, then all other items, informed by those."""
+        """Write the known queries, then the items that inform others, then all other items, informed by those. The
+        first ones inform each other too, so their vectors are computed once more when all of them are known."""
         self._write_queries()
         rows = self.old.fetch_all("SELECT key, id, clicks FROM items ORDER BY ifnull(since, 9e18), key")
         informing = [
@@ -271,6 +281,8 @@ class _Migration:
         self._write_items(informing)
         observed = self.new.fetch_all(f"{ITEMS.select} WHERE since IS NOT NULL ORDER BY since, key")
         self.lifecycle.use_observed(list(map(ItemRow.from_values, observed)))
+        for start in range(0, len(informing), MIGRATION_BLOCK):
+            self._update_vectors(informing[start : start + MIGRATION_BLOCK])
         written = set(informing)
         self._write_items([key for key, _, _ in rows if key not in written])
 
@@ -311,6 +323,20 @@ class _Migration:
             for (number, key, query, at), embedding in zip(clicks, queries, strict=True):
                 transaction.put(CLICKS, (number, key, query, at, encode_vector(embedding)))
         self.done |= set(keys)
+
+    def _update_vectors(self, keys: Sequence[int]) -> None:
+        """Compute the vectors of items that the new generation has again, from what it has of them."""
+        where = f"WHERE key IN ({placeholders(len(keys))})"
+        rows = list(map(ItemRow.from_values, self.new.fetch_all(f"{ITEMS.select} {where}", keys)))
+        clicks = self.new.fetch_all(f"SELECT key, embedding FROM clicks {where} ORDER BY number", keys)
+        queries = [
+            decode_vectors((embedding for key, embedding in clicks if key == row.key), self.new.dim)
+            for row in rows
+        ]
+        stages = self.lifecycle.stages(rows, queries)
+        with self.new.transaction() as transaction:
+            for row, stage in zip(rows, stages, strict=True):
+                transaction.put(ITEMS, stage.apply_to(row, transaction.sequence).values())
 
 
 def _embed(encode: Callable[[Sequence[str]], Floats], texts: Sequence[str], dim: int) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 from metaxc.arrays import Floats, Keys
 from metaxc.catalog.lifecycle import Lifecycle
 from metaxc.catalog.records import ItemRow
-from metaxc.catalog.schema import ITEMS, decode_vectors, placeholders
+from metaxc.catalog.schema import ITEMS, VECTOR_COLUMNS, decode_item_vectors, placeholders
 from metaxc.catalog.store import Store, read_sequence
 from metaxc.emmett import Emmett
 from metaxc.errors import MetaxcError
@@ -21,7 +21,7 @@ from metaxc.index import SCAN_FROM, Index, build_index, choose_index, load_index
 log = logging.getLogger(__name__)
 
 # The index is named because SQLite's planner would rather read the whole table in the order of its keys.
-CHANGED = "SELECT key, vector FROM items INDEXED BY items_by_sequence WHERE sequence > ?"
+CHANGED = f"SELECT key, {VECTOR_COLUMNS} FROM items INDEXED BY items_by_sequence WHERE sequence > ?"
 CHANGED_INFORMING = (
     "SELECT key FROM items INDEXED BY items_by_sequence WHERE sequence > ? AND since IS NOT NULL"
 )
@@ -40,7 +40,7 @@ class IndexFollower:
     """
 
     def __init__(self, store: Store, model: Emmett, observe_after: int):
-        self.store, self.dim = store, model.encoder.dim
+        self.store, self.dim = store, store.vector_dim
         self.lifecycle = Lifecycle(model, observe_after)
         self.index, self._reason, self.sequence = self._load_or_build()
         self._informing: list[int] = []
@@ -76,7 +76,7 @@ class IndexFollower:
             return
         with self._lock:
             with self.store.read_snapshot() as connection:
-                sequence, keys, vectors, deleted = _read_changes(connection, self.sequence, self.dim)
+                sequence, keys, vectors, deleted = _read_changes(connection, self.sequence, self.store.dim)
             if len(keys):
                 self.index.add(keys, vectors)
             deleted = [key for key in deleted if key in self.index]
@@ -141,7 +141,7 @@ class IndexFollower:
 
     def _build(self) -> tuple[Index, str, int]:
         with self.store.read_snapshot(own_connection=True) as connection:
-            sequence, keys, vectors, _ = _read_changes(connection, -1, self.dim)
+            sequence, keys, vectors, _ = _read_changes(connection, -1, self.store.dim)
         return *build_index(keys, vectors), sequence
 
     def _rebuild_if_outgrown(self) -> None:
@@ -169,10 +169,10 @@ def _read_changes(
     connection: sqlite3.Connection, sequence: int, dim: int
 ) -> tuple[int, Keys, Floats, list[int]]:
     """What was committed after `sequence`: the last sequence number, keys and vectors of new and changed items, and
-    keys of deleted items."""
+    keys of deleted items; `dim` is that of the embeddings."""
     rows = sorted(connection.execute(CHANGED, (sequence,)).fetchall())
     keys = np.array([row[0] for row in rows], dtype=np.int64)
     deleted = [
         row[0] for row in connection.execute("SELECT key FROM deleted WHERE sequence > ?", (sequence,))
     ]
-    return read_sequence(connection), keys, decode_vectors((row[1] for row in rows), dim), deleted
+    return read_sequence(connection), keys, decode_item_vectors((row[1:] for row in rows), dim), deleted

@@ -1,4 +1,4 @@
-"""The validation rules for ids, texts, tags and queries: the catalog and the HTTP service apply the same ones.
+"""The validation rules for ids, texts, tags, queries and exposures: the catalog and the HTTP service apply the same.
 
 Each `validate_*` function returns its argument, normalized where it says so, or raises a `DataError`. `ID_PATTERN` and
 `TEXT_PATTERN` express the same rules as regular expressions for the OpenAPI schema.
@@ -18,6 +18,8 @@ MOST_ID = 200
 MOST_TEXT = 20_000
 MOST_TAG = 100
 MOST_TAGS = 50
+MOST_EXPOSURE = 100.0
+"""Scores are sums of a few cosine similarities: an exposure of ten ranks items by their novelty alone."""
 
 CONTROL = r"\x00-\x1f\x7f-\x9f"
 INVISIBLE = CONTROL + r"\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\s"
@@ -97,6 +99,18 @@ def validate_text(text: str) -> str:
 def validate_query(query: str) -> str:
     """A query: the rules of an item's text."""
     return _validate_string(query, "query", MOST_TEXT)
+
+
+def validate_exposure(exposure: float) -> float:
+    """An exposure: a finite number, at most `MOST_EXPOSURE` in size."""
+    if not -MOST_EXPOSURE <= exposure <= MOST_EXPOSURE:
+        raise DataError(
+            "The exposure is out of range",
+            got=exposure,
+            expected=f"a number from {-MOST_EXPOSURE:g} to {MOST_EXPOSURE:g}",
+            fix="leave it out to use the value chosen in training",
+        )
+    return exposure
 
 
 def _validate_name(name: str, what: str, most: int) -> str:

@@ -1,11 +1,12 @@
-"""The life cycle of an item: its state, and what its vector is computed from in that state.
+"""The life cycle of an item: what its vector is computed from, and the label of its state.
 
-    novel     the meta-classifier of its text and its neighbours' classifiers
-    clicked   the same, with neighbours that its clicked queries vote for, plus a small classifier of these queries
-    observed  its text and its own classifier, which from then on informs newer items
+One path computes the vector of every item (`metaxc.emmett.scoring` has the formula): from its text, from the neighbours
+that its text and its clicked queries vote for, and from its own classifier, more of it with each click. The state is a
+label: *novel* without clicks, *clicked* with the first ones, *observed* with `observe_after` of them or where the model
+was trained on clicks of the item. From then on the item informs others, never itself; its own vector does not jump.
 
 Nothing is trained here: an item's own classifier is the ridge classifier of its queries in the space in which the model
-was trained, so no other item changes. `metaxc.emmett.scoring` has the formulas; this module decides which one applies.
+was trained, so no other item changes.
 """
 
 from __future__ import annotations
@@ -15,21 +16,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from metaxc.arrays import Floats
+from metaxc.arrays import Floats, Rows
 from metaxc.catalog.records import ItemRow, State
 from metaxc.classifiers import Classifiers, RevealedQueries
 from metaxc.emmett import Emmett, Explanation
-from metaxc.emmett.scoring import observed_vectors
+from metaxc.emmett.pipeline import MetaClassifierPipeline
 
 
 @dataclass(frozen=True)
 class Stage:
-    """An item's state, and the vector that follows from it.
+    """An item's state and vector.
 
     Args:
         state: The item's state.
-        vector: (dim,) float32 vector that is searched.
-        classifier: (dim,) float32 classifier of its own; None where the catalog has not fitted one.
+        vector: (dim + 1,) float32 vector that is searched; the last entry is the novelty.
+        classifier: (dim,) float32 classifier by which it informs others; None where it does not, or where the model
+            has it.
     """
 
     state: State
@@ -97,24 +99,25 @@ class Lifecycle:
         """The state and vector of each item.
 
         Args:
-            rows: (n,) items; their texts, embeddings and whether they were trained count here.
+            rows: (n,) items; their ids, texts, embeddings and whether they were trained count here.
             queries: (n,) arrays, each (clicks, dim), of the embeddings of the queries that clicked an item.
         """
-        states = [self.state(row.trained, len(clicked)) for row, clicked in zip(rows, queries, strict=True)]
-        others = [place for place, state in enumerate(states) if state != "observed"]
-        vectors = iter(())
-        if others:
-            vectors = iter(
-                self.pipeline.vectors(
-                    np.stack([rows[place].embedding for place in others]),
-                    texts=[rows[place].text for place in others],
-                    revealed=self._reveal([queries[place] for place in others]),
-                )
-            )
-        return [
-            self._observed_stage(row, clicked) if state == "observed" else Stage(state, next(vectors))
-            for row, clicked, state in zip(rows, queries, states, strict=True)
-        ]
+        pipeline = self.pipeline  # another thread may replace it meanwhile
+        inputs = self._inputs(pipeline, rows, queries)
+        vectors = pipeline.vectors(
+            np.stack([row.embedding for row in rows]),
+            texts=[row.text for row in rows],
+            revealed=inputs.revealed,
+            classifiers=inputs.classifiers,
+            itself=inputs.itself,
+        )
+        stages = []
+        for place, (row, clicked) in enumerate(zip(rows, queries, strict=True)):
+            state = self.state(row.trained, len(clicked))
+            informs = state == "observed" and not row.trained
+            classifier = inputs.classifiers.weights[place] if informs else None
+            stages.append(Stage(state, vectors[place], classifier))
+        return stages
 
     def explain(self, row: ItemRow, queries: Floats, names: Sequence[str]) -> tuple[Explanation, Floats]:
         """What an item's vector would be computed from now, and that vector.
@@ -124,25 +127,51 @@ class Lifecycle:
             queries: (clicks, dim) embeddings of the queries that clicked it.
             names: (clicks,) the texts of these queries.
         """
-        if self.state(row.trained, len(queries)) == "observed":
-            vector = self._observed_stage(row, queries).vector
-            share = 100 * float(row.embedding @ vector) / max(float(vector @ vector), 1e-12)
-            return Explanation(row.text, [], share, 0.0, 0.0, 100.0 - share), vector
         pipeline = self.pipeline
-        computed = pipeline.run(row.embedding[None], texts=[row.text], revealed=self._reveal([queries]))
+        inputs = self._inputs(pipeline, [row], [queries])
+        computed = pipeline.run(
+            row.embedding[None],
+            texts=[row.text],
+            revealed=inputs.revealed,
+            classifiers=inputs.classifiers,
+            itself=inputs.itself,
+        )
         return pipeline.explain(computed, row.text, names), computed.vectors[0]
 
-    def _observed_stage(self, row: ItemRow, queries: Floats) -> Stage:
-        if row.trained:  # its classifier stays as trained, whatever its text and its newer clicks are
-            own, classifier = self.model.classifiers.take([self._trained_row[row.id]]), None
-        else:
-            revealed = self._reveal([queries])
-            if revealed is None:
-                raise ValueError("an observed item that was not trained must have clicks")
-            own = self.pipeline.few_shot.fit(revealed)
-            classifier = own.weights[0]
-        vector = observed_vectors(row.embedding[None], own, self.model.calibration)[0]
-        return Stage("observed", vector, classifier)
+    def _inputs(
+        self, pipeline: MetaClassifierPipeline, rows: Sequence[ItemRow], queries: Sequence[Floats]
+    ) -> _ItemInputs:
+        """What the pipeline needs to know of items beside their texts.
 
-    def _reveal(self, queries: Sequence[Floats]) -> RevealedQueries | None:
-        return RevealedQueries.embed(queries, len(queries), self.model.embed_queries)
+        An item that the model was trained on keeps its trained classifier and the number of clicks behind it, whatever
+        its text and its newer clicks are; these do not vote either.
+        """
+        dim = self.model.encoder.dim
+        nothing = np.empty((0, dim), np.float32)
+        voting = [nothing if row.trained else clicked for row, clicked in zip(rows, queries, strict=True)]
+        revealed = RevealedQueries.embed(voting, len(rows), self.model.embed_queries)
+        weights, clicks = np.zeros((len(rows), dim), np.float32), np.zeros(len(rows))
+        if revealed is not None:
+            fitted = pipeline.few_shot.fit(revealed)
+            weights, clicks = fitted.weights, fitted.clicks.astype(np.float64)
+        trained = [place for place, row in enumerate(rows) if row.trained]
+        if trained:
+            own = self.model.classifiers.take([self._trained_row[rows[place].id] for place in trained])
+            weights[trained], clicks[trained] = own.weights, own.clicks
+        itself = np.array([pipeline.pool.row_of(row.id) for row in rows], dtype=np.int64)
+        return _ItemInputs(revealed, Classifiers(weights, clicks), itself)
+
+
+@dataclass(frozen=True)
+class _ItemInputs:
+    """What the pipeline needs to know of n items beside their texts.
+
+    Args:
+        revealed: The queries that vote for their neighbours; None where there are none.
+        classifiers: Their own classifiers with their click counts, which may be sums of weights.
+        itself: (n,) the row of the neighbour pool that each item is itself, −1 for none.
+    """
+
+    revealed: RevealedQueries | None
+    classifiers: Classifiers
+    itself: Rows

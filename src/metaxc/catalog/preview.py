@@ -12,7 +12,7 @@ import numpy as np
 from metaxc.arrays import Floats
 from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.records import Point, Preview, ReachedQuery
-from metaxc.catalog.schema import decode_vectors
+from metaxc.catalog.schema import VECTOR_COLUMNS, decode_item_vectors, decode_vectors
 from metaxc.catalog.store import Store
 from metaxc.classifiers import RevealedQueries
 from metaxc.classifiers.classifiers import normalize_rows
@@ -39,7 +39,7 @@ class KnownQueries:
     Args:
         texts: (n,) the queries.
         embeddings: (n, dim) their embeddings by the encoder alone.
-        vectors: (n, dim) the vectors that they are searched with.
+        vectors: (n, dim + 1) the vectors that they are searched with, with the model's exposure.
         encoder_best: (n, REACH) their best scores with the items' embeddings, best first.
         meta_best: (n, REACH) their best scores with the items' vectors, best first.
         sequence: The catalog's sequence number when the scores were computed.
@@ -124,15 +124,19 @@ class Previewer:
     def _score_queries(self) -> KnownQueries:
         sequence, dim = self.follower.sequence, self.store.dim
         with self.store.read_snapshot(own_connection=True) as connection:
-            items = connection.execute("SELECT embedding, vector FROM items ORDER BY key").fetchall()
+            items = connection.execute(
+                f"SELECT embedding, {VECTOR_COLUMNS} FROM items ORDER BY key"
+            ).fetchall()
             most = max(1, MOST_SCORES // max(len(items), 1))
             queries = connection.execute(
                 "SELECT text, embedding FROM queries ORDER BY number LIMIT ?", (most,)
             ).fetchall()
         embeddings = decode_vectors((embedding for _, embedding in queries), dim)
-        vectors = self.follower.lifecycle.model.encode_queries(embeddings) if queries else embeddings
+        vectors = np.empty((0, self.store.vector_dim), np.float32)
+        if queries:
+            vectors = self.follower.lifecycle.model.encode_queries(embeddings)
         _, encoder_best = top_k(embeddings, decode_vectors((item[0] for item in items), dim), REACH)
-        _, meta_best = top_k(vectors, decode_vectors((item[1] for item in items), dim), REACH)
+        _, meta_best = top_k(vectors, decode_item_vectors((item[1:] for item in items), dim), REACH)
         texts = [text for text, _ in queries]
         return KnownQueries(texts, embeddings, vectors, encoder_best, meta_best, sequence, time.monotonic())
 
@@ -164,7 +168,9 @@ def _draw_map(
     rows = rows[rows >= 0]
     place_of = {query: place for place, query in enumerate(known.texts)}
     queries = [place_of[one.query] for one in reached]
-    parts = [computed.embeddings, computed.vectors, pool.embeddings_at(rows), known.vectors[queries]]
+    # Without novelty and exposure, which are not directions in the space of the texts.
+    vectors, query_vectors = computed.vectors[:, :-1], known.vectors[queries, :-1]
+    parts = [computed.embeddings, vectors, pool.embeddings_at(rows), query_vectors]
     points = normalize_rows(np.concatenate(parts))
     centred = points - points.mean(axis=0)
     _, _, directions = np.linalg.svd(centred, full_matrices=False)

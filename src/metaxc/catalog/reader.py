@@ -16,7 +16,7 @@ from metaxc.catalog.catalog_errors import CatalogError, NotFoundError
 from metaxc.catalog.export import Format, export_vectors
 from metaxc.catalog.generations import CatalogFolder, write_snapshot
 from metaxc.catalog.index_follower import IndexFollower
-from metaxc.catalog.item_rules import validate_query, validate_text
+from metaxc.catalog.item_rules import validate_exposure, validate_query, validate_text
 from metaxc.catalog.preview import Previewer
 from metaxc.catalog.records import (
     STATES,
@@ -97,11 +97,27 @@ class CatalogReader:
             if self._lock is not None:
                 self._lock.release()
 
-    def encode(self, queries: Sequence[str]) -> Floats:
-        """(n, dim) float32: the vectors that these queries are searched with."""
+    def encode(
+        self, queries: Sequence[str], exposure: float | Sequence[float | None] | None = None
+    ) -> Floats:
+        """(n, dim + 1) float32: the vectors that these queries are searched with; the last coordinate is the exposure.
+
+        Args:
+            queries: Texts.
+            exposure: What is added to the score of an item without clicks, and ever less of it with each click; None
+                for the value chosen in training, a sequence for one value per query.
+        """
         for query in queries:
             validate_query(query)
-        return self.model.encode_queries(queries)
+        if exposure is None or isinstance(exposure, int | float):
+            return self.model.encode_queries(
+                queries, None if exposure is None else validate_exposure(exposure)
+            )
+        vectors = self.model.encode_queries(queries)
+        for vector, one in zip(vectors, exposure, strict=True):
+            if one is not None:
+                vector[-1] = validate_exposure(one)
+        return vectors
 
     def search(
         self,
@@ -110,6 +126,7 @@ class CatalogReader:
         *,
         tags: Sequence[str] = (),
         states: Sequence[State] = (),
+        exposure: float | None = None,
     ) -> list[list[CatalogHit]]:
         """The k best items of each query, best first; fewer where fewer items pass the filters.
 
@@ -118,12 +135,21 @@ class CatalogReader:
             k: Number of items per query.
             tags: Return only items that have all of these tags.
             states: Return only items in one of these states; empty returns all.
+            exposure: What is added to the score of an item without clicks; None for the value chosen in training.
+                `about` tells what each value costs and brings. Vectors have theirs already.
         """
+        if exposure is not None and isinstance(queries, np.ndarray):
+            raise DataError(
+                "The exposure is part of the query vectors",
+                got=f"{len(queries)} vectors and exposure={exposure:g}",
+                expected="texts with an exposure, or vectors without",
+                fix="pass the exposure to `encode`",
+            )
         if k < 1:
             raise DataError(
                 "k must be positive", got=k, expected="1 or more", fix="ask for at least one item"
             )
-        vectors = queries if isinstance(queries, np.ndarray) else self.encode(queries)
+        vectors = queries if isinstance(queries, np.ndarray) else self.encode(queries, exposure)
         hits: list[list[CatalogHit]] = []
         for _ in range(ATTEMPTS):
             self._catch_up_index()
@@ -211,7 +237,7 @@ class CatalogReader:
         self._previewer.known_queries()
 
     def represent(self, texts: Sequence[str]) -> Floats:
-        """(n, dim) float32: the meta-classifiers of new items; nothing is written."""
+        """(n, dim + 1) float32: the meta-classifiers of new items and their novelty; nothing is written."""
         self._catch_up()
         texts = [validate_text(text) for text in texts]
         embeddings = self.model.encoder.encode_items(texts)
@@ -233,6 +259,11 @@ class CatalogReader:
             self.settings.observe_after,
             follower.sequence,
             self.read_only,
+            self.model.calibration.exposure,
+            tuple(
+                {name: value for name, value in point.items() if np.isfinite(value)}  # JSON has no NaN
+                for point in self.model.about.get("exposure_curve", ())
+            ),
         )
 
     def snapshot(self, folder: str | Path) -> None:

@@ -11,11 +11,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from metaxc.arrays import Floats
-from metaxc.catalog.schema import ITEMS, Value, decode_vector, encode_vector
+from metaxc.catalog.schema import ITEMS, Value, decode_item_vectors, decode_vector, encode_vector
 from metaxc.emmett import Explanation, Neighbour
 
 State = Literal["novel", "clicked", "observed"]
-"""The life cycle of an item: only its text is known; it has its first clicks; it has a classifier of its own."""
+"""A label for people: nobody has clicked the item; it has its first clicks; it has enough of them, or the model was
+trained on clicks of it, so that it informs other items. The item's vector follows the same formula in all states."""
 
 STATES: tuple[State, ...] = ("novel", "clicked", "observed")
 
@@ -25,12 +26,12 @@ class CatalogSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    # From 3 clicks on, an item's own classifier ranks it as well as its neighbours and its clicks together do, and
-    # does not push other items down (`benchmarks/life.py`).
+    # A classifier of three clicks ranks an item about as well as its neighbours do (`benchmarks/life.py`), so from then
+    # on it has something to tell others. An item's own vector does not depend on this number.
     observe_after: int = Field(
         3,
         ge=1,
-        description="Number of clicks after which an item gets a classifier of its own and informs newer items.",
+        description="Number of clicks after which an item counts as observed and informs other items.",
     )
 
 
@@ -99,7 +100,7 @@ class ItemExplanation:
         item: The item.
         explanation: What its vector would be computed from now.
         clicks: Its clicks, the newest first, at most 50.
-        observe_after: Number of clicks after which an item gets a classifier of its own.
+        observe_after: Number of clicks after which an item counts as observed and informs others.
         current: Whether the stored vector equals the one that would be computed now. It does not where other items
             have become observed since.
     """
@@ -174,15 +175,21 @@ class CatalogSummary:
     Args:
         model: The model's fingerprint.
         encoder: A description of the encoder.
-        dim: Dimension of the vectors.
+        dim: Dimension of the embeddings; the vectors that are searched have one more coordinate, the novelty of an
+            item and the exposure of a query.
         index: The kind of index.
         index_reason: Why this kind was chosen.
         items: Number of items by state.
         clicks: Number of clicks that the catalog has recorded.
         base: Number of observed items whose classifiers inform other items.
-        observe_after: Number of clicks after which an item gets a classifier of its own.
+        observe_after: Number of clicks after which an item counts as observed and informs others.
         sequence: Sequence number of the last transaction.
         read_only: Whether this process may only read.
+        exposure: What a search adds to the score of an item without clicks unless it names another value; chosen in
+            training.
+        exposure_curve: What other values would cost and bring, in percent, measured in training on items whose clicks
+            were hidden: each point has `exposure`, `P@1`, `R@10`, `novel R@10`, `observed R@10`, `H`, `novel share`,
+            and `chosen` where it is the model's own value. Empty for models that have not measured it.
     """
 
     model: str
@@ -196,6 +203,8 @@ class CatalogSummary:
     observe_after: int
     sequence: int
     read_only: bool
+    exposure: float = 0.0
+    exposure_curve: tuple[dict[str, float | bool], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -210,7 +219,7 @@ class ItemRow:
         sequence: Sequence number of the transaction that wrote the row.
         since: Sequence number from which on the item informs others; None where it does not.
         embedding: (dim,) float32 embedding of the text.
-        vector: (dim,) float32 vector that is searched.
+        vector: (dim + 1,) float32 vector that is searched; the last entry is the novelty.
         classifier: (dim,) float32 classifier that the catalog has fitted; None where it has not.
     """
 
@@ -233,7 +242,7 @@ class ItemRow:
     def novel(id: str, text: str, tags: tuple[str, ...], embedding: Floats, now: float) -> ItemRow:
         """A novel item that has no key, sequence number and vector yet."""
         return ItemRow(
-            0, id, text, tags, "novel", 0, False, now, now, 0, None, embedding, np.zeros_like(embedding), None
+            0, id, text, tags, "novel", 0, False, now, now, 0, None, embedding, np.empty(0, np.float32), None
         )
 
     def values(self) -> tuple[Value, ...]:
@@ -255,10 +264,12 @@ class ItemRow:
         """The row from the columns that `ITEMS.select` reads."""
         *plain, embedding, vector, classifier = values
         stored = dict(zip(ITEMS.columns[: len(plain)], plain, strict=True))
+        embedding = decode_vector(embedding)
+        vector_columns = (vector, stored["clicks"], stored["trained"])
         return ItemRow(
             **{**stored, "tags": tuple(json.loads(stored["tags"])), "trained": bool(stored["trained"])},
-            embedding=decode_vector(embedding),
-            vector=decode_vector(vector),
+            embedding=embedding,
+            vector=decode_item_vectors([vector_columns], len(embedding))[0],
             classifier=None if classifier is None else decode_vector(classifier),
         )
 

@@ -26,7 +26,10 @@ from metaxc.arrays import Floats
 from metaxc.artifacts import file_digest, write_atomically
 from metaxc.catalog.catalog_errors import damaged_error
 
-FORMAT = 1
+FORMAT = 2
+"""In format 1 the items' vectors had no last coordinate, the novelty. Such a catalog opens (`decode_item_vectors`), and
+its first write makes it one of format 2, which older versions of metaxc refuse."""
+
 DATABASE = "catalog.sqlite"
 CLOSED = "closed.json"
 ACKNOWLEDGED = "mark"
@@ -110,6 +113,33 @@ def decode_vector(content: bytes) -> Floats:
 def decode_vectors(contents: Iterable[bytes], dim: int) -> Floats:
     """(n, dim) float32 from the bytes of n vectors."""
     return np.frombuffer(b"".join(contents), dtype="<f4").reshape(-1, dim).astype(np.float32)
+
+
+VECTOR_COLUMNS = "vector, clicks, trained"
+"""What `decode_item_vectors` needs of a row of the table `items`."""
+
+
+def vector_dim(dim: int) -> int:
+    """The length of the vectors that are searched, with embeddings of length `dim`: there is one more coordinate, the
+    novelty of an item and the exposure of a query (`metaxc.emmett.scoring`)."""
+    return dim + 1
+
+
+def decode_item_vectors(rows: Iterable[tuple[bytes, int, int]], dim: int) -> Floats:
+    """(n, dim + 1) float32 from the `VECTOR_COLUMNS` of n items with embeddings of length `dim`.
+
+    Vectors of format 1 have no last coordinate. In their time the first click ended an item's novelty: it is 1 without
+    clicks, and 0 with clicks or where the model was trained on clicks of the item.
+    """
+    short = len(encode_vector(np.empty(dim, np.float32)))
+    novelty = {False: encode_vector(np.ones(1, np.float32)), True: encode_vector(np.zeros(1, np.float32))}
+    return decode_vectors(
+        (
+            vector if len(vector) > short else vector + novelty[bool(clicks or trained)]
+            for vector, clicks, trained in rows
+        ),
+        vector_dim(dim),
+    )
 
 
 def row_checksum(table: str, values: tuple[Value, ...]) -> bytes:

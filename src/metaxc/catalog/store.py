@@ -36,6 +36,7 @@ from metaxc.catalog.schema import (
     read_acknowledged,
     read_metadata,
     row_checksum,
+    vector_dim,
     verify_closed_checksum,
     verify_rows,
     write_closed_checksum,
@@ -61,7 +62,7 @@ class Transaction:
 
     def write_metadata(self) -> None:
         """Write the metadata with this transaction's sequence number and the tables' checksums."""
-        self.metadata["sequence"] = str(self.sequence)
+        self.metadata |= {"format": str(FORMAT), "sequence": str(self.sequence)}
         self.metadata |= {f"sum of {name}": str(total) for name, total in self._checksums.items()}
         write_metadata(self.connection, self.metadata)
 
@@ -178,8 +179,18 @@ class Store:
 
     @property
     def dim(self) -> int:
-        """The dimension of all vectors."""
+        """The dimension of the embeddings of texts and queries, and of classifiers."""
         return int(self.metadata["dim"])
+
+    @property
+    def vector_dim(self) -> int:
+        """The dimension of the vectors that are searched."""
+        return vector_dim(self.dim)
+
+    @property
+    def exposure(self) -> float:
+        """The model's exposure, chosen in training. Catalogs of older models, which had none, do not record it."""
+        return float(self.metadata.get("exposure", 0.0))
 
     @property
     def sequence(self) -> int:

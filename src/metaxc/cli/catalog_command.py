@@ -11,6 +11,7 @@ from typer import Argument, Option, Typer
 from metaxc.cli.shared import (
     Base,
     Cache,
+    Exposure,
     Json,
     Model,
     Threads,
@@ -117,7 +118,7 @@ def about(catalog: Folder, as_json: Json = False) -> None:
     with open_store(catalog) as store:
         items = count_items(store)
         facts: dict[str, Any] = {"clicks": count_clicks(store), "changes": store.sequence}
-        facts |= {"model": store.metadata["model"], "dim": store.dim}
+        facts |= {"model": store.metadata["model"], "dim": store.dim, "exposure": store.exposure}
     if as_json:
         print_json({"items": items, **facts})
         return
@@ -210,14 +211,21 @@ def search(
     k: Count = 10,
     tags: Tags = None,
     states: States = None,
+    exposure: Exposure = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Rank the items for each query. --tag and --state filter them."""
+    """Rank the items for each query. --tag and --state filter them, --exposure shows new items earlier or later."""
     with open_catalog(catalog, model, base, cache, threads, read_only=True) as opened:
-        results = opened.search(queries, k, tags=tags or (), states=states or ())  # type: ignore[arg-type]
+        results = opened.search(
+            queries,
+            k,
+            tags=tags or (),
+            states=states or (),  # type: ignore[arg-type]
+            exposure=exposure,
+        )
     answers = list(zip(queries, results, strict=True))
     if as_json:
         print_json(

@@ -12,9 +12,11 @@ import typer
 from metaxc.cli.shared import (
     Base,
     Cache,
+    Exposure,
     Json,
     Model,
     Threads,
+    check_exposure,
     load_model,
     print_json,
     print_status,
@@ -22,6 +24,7 @@ from metaxc.cli.shared import (
     read_lines,
     set_threads,
 )
+from metaxc.errors import ConfigError
 
 
 def search(
@@ -32,6 +35,7 @@ def search(
     file: Annotated[Path | None, typer.Option("--file", help="Queries, one per line; - is stdin.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Items per query.")] = 10,
     novel_only: Annotated[bool, typer.Option("--novel", help="Rank novel items only.")] = False,
+    exposure: Exposure = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
@@ -39,9 +43,9 @@ def search(
 ) -> None:
     """Rank the model's items for each query; novel items are marked."""
     set_threads(threads)
-    asked = read_lines(file, queries, "queries")
+    asked, exposure = read_lines(file, queries, "queries"), check_exposure(exposure)
     trained = load_model(model, base, cache)
-    found = trained.search(asked, k, among=trained.novel if novel_only else None)
+    found = trained.search(asked, k, among=trained.novel if novel_only else None, exposure=exposure)
     if as_json:
         answers = [
             {"query": query, "hits": [asdict(hit) for hit in hits]}
@@ -108,17 +112,28 @@ def represent(
     queries: Annotated[
         bool, typer.Option("--queries", help="The texts are queries: write query vectors.")
     ] = False,
+    exposure: Exposure = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
 ) -> None:
-    """Compute the meta-classifiers of new items, or the vectors of queries; a score is their inner product."""
+    """Compute the meta-classifiers of new items, or the vectors of queries; a score is their inner product.
+
+    The last number of an item's vector is its novelty, that of a query's vector the exposure of novel items.
+    """
     import numpy as np
 
     set_threads(threads)
-    given = read_lines(file, texts, "items")
+    if exposure is not None and not queries:
+        raise ConfigError(
+            "--exposure belongs to queries",
+            got=f"--exposure {exposure:g} for items",
+            expected="--exposure together with --queries",
+            fix="add --queries, or leave --exposure out: the novelty of an item is in its vector",
+        )
+    given, exposure = read_lines(file, texts, "items"), check_exposure(exposure)
     trained = load_model(model, base, cache)
-    vectors = trained.encode_queries(given) if queries else trained.represent(given)
+    vectors = trained.encode_queries(given, exposure) if queries else trained.represent(given)
     if out is not None:
         np.save(out, vectors)
         print_status(f"{out}: {vectors.shape[0]:,} × {vectors.shape[1]} float32")

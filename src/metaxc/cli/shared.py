@@ -34,6 +34,14 @@ Base = Annotated[
     str | None, typer.Option("--base", help="Folder of the pretrained weights, when they have moved.")
 ]
 
+Exposure = Annotated[
+    float | None,
+    typer.Option(
+        "--exposure",
+        help="Added to the score of an item that nobody has clicked, and less with each click; more shows new "
+        "items earlier.  [default: the value chosen in training]",
+    ),
+]
 Backend = Annotated[
     str,
     typer.Option(
@@ -49,6 +57,13 @@ def invalid_option(error: ValidationError) -> ConfigError:
     first = error.errors()[0]
     name = str((first["loc"] or ("option",))[-1]).replace("_", "-")
     return ConfigError(f"Invalid value for --{name}", got=repr(first["input"]), expected=first["msg"])
+
+
+def check_exposure(exposure: float | None) -> float | None:
+    """The option's value, or None where it was not given; one out of range is a `DataError`."""
+    from metaxc.catalog.item_rules import validate_exposure
+
+    return None if exposure is None else validate_exposure(exposure)
 
 
 def print_status(line: str) -> None:

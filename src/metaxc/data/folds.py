@@ -12,10 +12,14 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from metaxc.arrays import Mask, Rows
-from metaxc.data.clicks import ClickTimes
+from metaxc.data.clicks import ClickTimes, training_times
+from metaxc.data.dataset import Dataset
 
 SHARE = 0.15
 """The share of the queries that play test, and of the items that play novel where nothing else is known."""
+
+NOVEL_SHARES = (0.05, 0.2)
+"""Bounds for the share of the observed items that play novel: fewer cannot be measured, more leave too few to learn."""
 
 FEWEST_ITEMS, FEWEST_QUERIES = 10, 50
 """Below this many pseudo-novel items, or queries that click one, the defaults are a better guess."""
@@ -161,6 +165,25 @@ class Fold:
                 folds.append(fold)
             order, end = order[:cut], begin
         return folds
+
+
+def draw_folds(dataset: Dataset, training: tuple[Rows, Rows, csr_array], count: int, seed: int) -> list[Fold]:
+    """At most `count` folds that look like what will happen: windows of time where times are known, otherwise random.
+
+    As large a share of the observed items plays novel as is novel in the data set, within `NOVEL_SHARES`.
+
+    Args:
+        dataset: The data set.
+        training: What `training_clicks` returned for it.
+        count: How many folds.
+        seed: Draws random folds.
+    """
+    observed, query_rows, clicks = training
+    share = float(np.clip(dataset.novel_mask.mean(), *NOVEL_SHARES))
+    times = training_times(dataset, observed, query_rows)
+    if times is None:
+        return Fold.partition(clicks, seed, count, item_share=share)
+    return Fold.roll_back(clicks, times, count, item_share=share)
 
 
 def _only(clicks: csr_array, kept: Mask | None) -> csr_array:

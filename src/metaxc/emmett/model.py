@@ -167,7 +167,7 @@ class Emmett:
             if embeddings is None:
                 embeddings = self.encoder.encode_items(self.items.texts)
             vectors = np.empty((len(self.items), self.encoder.dim + 1), dtype=np.float32)
-            vectors[self.observed] = self.observed_vectors()
+            vectors[self.observed] = self._observed_vectors()
             novel = self._embed(np.asarray(embeddings[self.novel]), self.encoder.encode_items, "item")
             texts = [self.items.texts[row] for row in np.flatnonzero(self.novel).tolist()]
             vectors[self.novel] = self.pipeline.vectors(novel, texts=texts)
@@ -178,7 +178,7 @@ class Emmett:
     def vectors(self, vectors: Floats) -> None:
         self._vectors = vectors
 
-    def observed_vectors(self) -> Floats:
+    def _observed_vectors(self) -> Floats:
         """(observed, dim + 1) float32: observed items by their texts, their neighbours and their own classifiers."""
         if not self.calibration.novelty_prior:  # then the first click ends the neighbours' part
             return item_vectors(self.embeddings, self.embeddings, self.classifiers, self.calibration)
@@ -328,11 +328,16 @@ class Emmett:
             **({} if self.custom_neighbour_vectors is None else {"bank": self.custom_neighbour_vectors}),
             **({} if self.expansion is None else self.expansion.arrays()),
         }
+        calibration = self.calibration.model_dump()
+        # Models of the time before these two existed keep their fingerprints, and catalogs open with them.
+        for name in ("novelty_prior", "exposure"):
+            if not calibration[name]:
+                del calibration[name]
         return json_digest(
             [
                 self.encoder.fingerprint,
                 self.neighbours,
-                {**self.calibration.model_dump(), "neighbour_prior": self.neighbour_prior},
+                {**calibration, "neighbour_prior": self.neighbour_prior},
                 self.generator.kind,
                 self.generator.settings(),
                 repr(self.selector),

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from metaxc.arrays import Floats, Keys, Rows
+from metaxc.arrays import Floats, Keys, Mask, Rows
 from metaxc.artifacts import Arrays
 from metaxc.extras import import_extra
 from metaxc.index.exact import TableIndex, empty_results, rank_candidates, search_table
@@ -48,6 +48,12 @@ SHORTLIST_DIVISOR = 4
 
 FILTER_MARGIN = 1.5
 """With a filter, the shortlist is enlarged in proportion to what the filter excludes, and by this factor."""
+
+MAX_DOMINANCE = 6.0
+"""If one coordinate of a query is more than this many times as long as all others together, all vectors are compared:
+the scan adds up 8-bit numbers on one scale, on which the others would be rounded away. Such is a query with a very
+large exposure. With the novelty as last coordinate, 20,000 and 50,000 clustered vectors of 64 to 384 dimensions,
+recall@10 is 0.997 or more for exposures of −6 to 6 times the query's length; without this limit it is 0.75 at −20."""
 
 CHUNK = 1024
 """Vectors that a rebuild encodes each time it holds the lock, and queries that are scanned at a time."""
@@ -157,6 +163,7 @@ class ScanIndex(TableIndex):
             is_allowed[allowed_rows] = True
             outliers = outliers[is_allowed[outliers]]
         uncertain: list[int] = []
+        dominated = _find_dominated(queries)
         for start in range(0, len(queries), CHUNK):
             found = codes.search(queries[start : start + CHUNK], shortlist)
             for query, (rows, approximate) in enumerate(zip(*found, strict=True), start):
@@ -164,7 +171,7 @@ class ScanIndex(TableIndex):
                 if is_allowed is not None:
                     kept = is_allowed[rows]
                     rows, approximate = rows[kept], approximate[kept]
-                if not is_full or len(rows) < needed:
+                if not is_full or len(rows) < needed or dominated[query]:
                     uncertain.append(query)
                     continue
                 if len(outliers):
@@ -240,3 +247,11 @@ class ScanIndex(TableIndex):
         changed = sorted(row for row in self._changed_rows or () if row < len(codes))
         rows: Rows = np.array([*changed, *range(len(codes), count)], np.int64)
         codes.write(rows, codes.encode(self._table.vectors[rows]))
+
+
+def _find_dominated(queries: Floats) -> Mask:
+    """(n,) bool: the queries (n, dim) of which one coordinate outweighs all others `MAX_DOMINANCE` times."""
+    squares = queries.astype(np.float64) ** 2
+    largest = squares.max(axis=1, initial=0.0)
+    dominated: Mask = largest > MAX_DOMINANCE**2 * (squares.sum(axis=1) - largest)
+    return dominated

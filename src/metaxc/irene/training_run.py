@@ -15,8 +15,8 @@ from metaxc.arrays import Floats
 from metaxc.artifacts import Stages, load_arrays, load_json, save_arrays, save_json
 from metaxc.classifiers import Classifiers
 from metaxc.data import Dataset
-from metaxc.data.clicks import training_clicks, training_times
-from metaxc.data.folds import Fold
+from metaxc.data.clicks import training_clicks
+from metaxc.data.folds import Fold, draw_folds
 from metaxc.emmett import Emmett
 from metaxc.emmett.scoring import scale_by_trust
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
@@ -39,8 +39,6 @@ from metaxc.tuning import (
 )
 
 CURVE_POINTS = 100
-FEWEST_NOVEL, MOST_NOVEL = 0.05, 0.2
-"""Bounds for the share of the observed items that play novel in a fold."""
 
 
 class TrainingRun:
@@ -149,15 +147,10 @@ class TrainingRun:
         config = self.config
         record = None if self.encoder is not None else EncoderRecord.load(Pretrained(config.base).folder)
         if record is None or not record.learnt_from_clicks or not config.folds:
-            # As many items play novel as there are novel ones, within what can be measured.
-            share = min(max(float(self.dataset.novel_mask.mean()), FEWEST_NOVEL), MOST_NOVEL)
-            times = training_times(self.dataset, self.observed, self.query_rows)
-            if times is None:
-                return Fold.partition(self.clicks, config.seed, config.folds, item_share=share)
-            folds = Fold.roll_back(self.clicks, times, config.folds, item_share=share)
-            self.stages.report(
-                f"constants are chosen in {len(folds)} windows of time, the newest items as novel ones"
-            )
+            training = (self.observed, self.query_rows, self.clicks)
+            folds = draw_folds(self.dataset, training, config.folds, config.seed)
+            if folds and folds[0].past is not None:
+                self.stages.report(f"folds: {len(folds)} windows of time, the newest items play novel")
             return folds
         data = (self.observed, self.query_rows, self.clicks)
         folds = known_folds(record, self.dataset, data, config.folds, config.seed)

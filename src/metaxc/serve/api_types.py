@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from metaxc.catalog.item_rules import (
     ID_PATTERN,
+    MOST_EXPOSURE,
     MOST_ID,
     MOST_TAG,
     RESERVED_IDS,
@@ -51,7 +52,8 @@ class SearchResponse:
 
 @dataclass(frozen=True)
 class RepresentResponse:
-    """Meta-classifiers, (texts, dim), and the fingerprint of the model that produced them."""
+    """Meta-classifiers, (texts, dim + 1), the last number of each being its novelty, 1, which is multiplied with the
+    exposure of a query; and the fingerprint of the model that produced them."""
 
     vectors: list[list[float]]
     model: str
@@ -143,12 +145,21 @@ class ClickRequest(_Request):
 
 
 class SearchRequest(_Request):
-    """Queries, and a filter: items with all of the tags, in one of the states."""
+    """Queries, a filter (items with all of the tags, in one of the states), and the exposure of new items."""
 
     queries: list[str]
     k: int = 10
     tags: list[Tag] = []
     states: list[State] = []
+    exposure: float | None = Field(
+        None,
+        ge=-MOST_EXPOSURE,
+        le=MOST_EXPOSURE,
+        allow_inf_nan=False,
+        description="What is added to the score of an item that nobody has clicked, and less with each click. "
+        "More shows new items earlier and costs accuracy on the others. By default the value chosen in training, "
+        "`exposure` of /v1/about; `exposure_curve` there tells what others cost and bring.",
+    )
 
 
 class PreviewRequest(_Request):

@@ -138,7 +138,8 @@ def _declare_item_routes(
 
     @add_route("GET", "/v1/about", READ)
     async def about(request: Request) -> records.CatalogSummary:
-        """Returns a summary of the catalog: its model, its index, and the number of items and clicks."""
+        """Returns a summary of the catalog: its model, its index, the number of items and clicks, and what exposing new
+        items more or less would cost and bring."""
         return await service.read(request, lambda catalog: catalog.about())
 
     @add_route("POST", "/v1/items", WRITE, 409)
@@ -199,7 +200,7 @@ def _declare_search_routes(routes: RouteTable, service: Service, models: Request
 
     @add_route("POST", "/v1/search", SEARCH)
     async def search(request: Request, body: api.SearchRequest = search_body) -> api.SearchResponse:
-        """Returns the k best items of each query."""
+        """Returns the k best items of each query; `exposure` decides how early new items are shown."""
         return await service.search(request, body)
 
     @add_route("GET", "/v1/explain", READ, 404)

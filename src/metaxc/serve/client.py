@@ -91,10 +91,26 @@ class Client:
         return self._request(Item, "DELETE", f"/v1/clicks/{click}")
 
     def search(
-        self, queries: Sequence[str], k: int = 10, *, tags: Sequence[str] = (), states: Sequence[State] = ()
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        *,
+        tags: Sequence[str] = (),
+        states: Sequence[State] = (),
+        exposure: float | None = None,
     ) -> SearchResponse:
-        """The k best items of each query, and the seconds of each stage."""
-        body = {"queries": list(queries), "k": k, "tags": list(tags), "states": list(states)}
+        """The k best items of each query, and the seconds of each stage.
+
+        Args:
+            queries: Texts.
+            k: Number of items per query.
+            tags: Return only items that have all of these tags.
+            states: Return only items in one of these states; empty returns all.
+            exposure: What is added to the score of an item without clicks; None for the value chosen in training.
+        """
+        body: dict[str, Any] = {"queries": [*queries], "k": k, "tags": [*tags], "states": [*states]}
+        if exposure is not None:
+            body["exposure"] = exposure
         return self._request(SearchResponse, "POST", "/v1/search", body)
 
     def get(self, id: str) -> Item:
@@ -127,7 +143,7 @@ class Client:
         return self._request(records.Preview, "POST", "/v1/preview", body)
 
     def represent(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The meta-classifiers of texts, (texts, dim) float32, without adding them."""
+        """The meta-classifiers of texts with their novelty, (texts, dim + 1) float32, without adding them."""
         response = self._request(RepresentResponse, "POST", "/v1/represent", {"texts": [*texts]})
         return np.asarray(response.vectors, dtype=np.float32)
 

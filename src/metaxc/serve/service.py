@@ -91,7 +91,9 @@ class SearchBatcher:
 
     def _search_together(self, batch: QueuedSearches) -> list[SearchResponse | Exception]:
         started = time.perf_counter()
-        vectors = self._catalog.encode([query for request in batch for query in request.payload.queries])
+        queries = [query for request in batch for query in request.payload.queries]
+        exposures = [request.payload.exposure for request in batch for _ in request.payload.queries]
+        vectors = self._catalog.encode(queries, exposures)
         encode_seconds = time.perf_counter() - started
         self._metrics.observe_stage("encode", encode_seconds)
         parts = np.split(vectors, np.cumsum([len(request.payload.queries) for request in batch])[:-1])

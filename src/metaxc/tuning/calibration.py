@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import copysign
 from typing import Any
 
 from metaxc.emmett import Calibration
@@ -42,7 +43,7 @@ LADDERS: dict[str, dict[int, float]] = {
     "prior_clicks": _ladder(30.0, 3**0.5),
     "novelty_prior": _ladder(3.0, 3**0.5),
     "novel_scale": _ladder(1.0, 1.1),
-    "exposure": {step: 0.04 * (1.35 ** abs(step) - 1) * (1 if step >= 0 else -1) for step in range(-16, 17)},
+    "exposure": {step: copysign(0.04 * (1.35 ** abs(step) - 1), step) for step in range(-16, 17)},
     "strength": {-9: 0.0, **_ladder(1.0, 1.4, -8, 9)},
 }
 """The values of each constant, by step; they reach from negligible to overwhelming."""

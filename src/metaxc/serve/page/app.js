@@ -2,6 +2,7 @@
 
 import { api } from "./api.js";
 import { byId, count, grouped, h } from "./dom.js";
+import { learnExposure } from "./exposure.js";
 import { inspectAddress, openInspect, startInspect } from "./inspect.js";
 import { calm, tried } from "./notices.js";
 import { go, readRoute } from "./route.js";
@@ -99,6 +100,7 @@ async function showAbout() {
     ...(about.read_only ? ["read only"] : []),
   ].join(" · ");
   document.body.classList.toggle("read-only", about.read_only);
+  learnExposure(about);
 }
 
 startTheme();

@@ -3,6 +3,7 @@
 import { STALE, api, lane } from "./api.js";
 import { chipBox, learnTags } from "./chips.js";
 import { bones, byId, count, debounced, decimal, h, icon, keyed, milliseconds, spoken } from "./dom.js";
+import { readExposure, setExposure, startExposure } from "./exposure.js";
 import { calm, complain, say } from "./notices.js";
 import { closePanel, forget, openPanel, placePanel, record, startPanel } from "./panel.js";
 import { address, note } from "./route.js";
@@ -11,7 +12,7 @@ import { STATES, badge } from "./states.js";
 const PAUSE = 250;
 const LEAF = 20;
 
-const asked = { q: "", k: 10, state: [], tag: [], item: null };
+const asked = { q: "", k: 10, state: [], tag: [], exposure: null, item: null };
 const request = lane();
 const list = byId("results");
 let tags = null;
@@ -24,10 +25,11 @@ export const searchAddress = () => ({
   k: asked.k === 10 ? null : asked.k,
   state: asked.state,
   tag: asked.tag,
+  exposure: asked.exposure,
   item: asked.item,
 });
 
-const what = () => JSON.stringify([asked.q.trim(), asked.k, asked.state, asked.tag]);
+const what = () => JSON.stringify([asked.q.trim(), asked.k, asked.state, asked.tag, asked.exposure]);
 
 async function run() {
   note("search", searchAddress());
@@ -52,7 +54,8 @@ async function run() {
 const soon = debounced(run, PAUSE);
 
 async function searched(query, signal) {
-  const answer = await api.search({ queries: [query], k: asked.k, tags: asked.tag, states: asked.state }, signal);
+  const { k, tag, state, exposure } = asked;
+  const answer = await api.search({ queries: [query], k, tags: tag, states: state, exposure }, signal);
   const { encode, search } = answer.seconds;
   return {
     hits: answer.answers[0].hits,
@@ -190,6 +193,7 @@ export function openSearch(route) {
     k,
     state: states,
     tag: route.all("tag"),
+    exposure: readExposure(route.one("exposure")),
     item: route.one("item"),
   });
   byId("query").value = asked.q;
@@ -197,6 +201,7 @@ export function openSearch(route) {
     byId("k").append(h("option", {}, String(k)));
   byId("k").value = String(k);
   tags.set(asked.tag);
+  setExposure(asked.exposure);
   for (const toggle of byId("state-filters").children) {
     toggle.setAttribute("aria-pressed", String(asked.state.includes(toggle.dataset.state)));
   }
@@ -240,6 +245,10 @@ export function startSearch(changed) {
   byId("k").addEventListener("change", () => {
     asked.k = Number(byId("k").value);
     soon.now();
+  });
+  startExposure((exposure) => {
+    asked.exposure = exposure;
+    soon();
   });
   byId("find").addEventListener("submit", (event) => {
     event.preventDefault();

@@ -25,7 +25,7 @@ export function stepper(item, observeAfter) {
     clicked: item.trained
       ? "skipped"
       : `${Math.min(item.clicks, observeAfter)} of ${count(observeAfter, "click")}`,
-    observed: item.trained ? "by the model's training" : "a classifier of its own",
+    observed: item.trained ? "by the model's training" : "informs other items",
   };
   return h(
     "ol",
