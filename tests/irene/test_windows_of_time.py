@@ -1,4 +1,4 @@
-"""Constants are chosen on windows of time where times are known: the past predicts the future, a random fold does not."""
+"""Constants are chosen on windows of time where times are known: there the past predicts the future."""
 
 from dataclasses import replace
 

@@ -22,8 +22,8 @@ TOPICS = 30
 
 def build(gaps, first=0, tenth=0, novel=0, top=0.9):
     """A fold with a topic for each gap: ten observed items that score 0.9, 0.85 … 0.45, and a novel item that
-    scores 0.45 less the gap. Clicks are so many that nothing of the observed items moves, there are no classifiers and no
-    neighbours.
+    scores 0.45 less the gap. Clicks are so many that nothing of the observed items moves; there are no
+    classifiers and no neighbours.
 
     Args:
         gaps: (topics,) how far the novel item is below the tenth.
