@@ -9,8 +9,8 @@ from scipy.sparse import csr_array
 
 from metaxc.data.dataset import ClickLog, Dataset, Texts, click_matrix
 from metaxc.evaluation import evaluate, evaluate_by_kind
-from metaxc.metrics import CLICK_SLICES
 from metaxc.evaluation.by_kind import training_counts
+from metaxc.metrics import CLICK_SLICES
 
 
 def log(names, pairs, items):
