@@ -165,6 +165,11 @@ class TestPropensity:
             f"the best is {RARE:.1f} at 0.6."
         )
 
+    def test_of_equal_exposures_the_nearest_is_called_the_best(self, model, data, perfect):
+        model.about["exposure_curve"] = curve(-0.1, 0.0, 0.15)
+        found, _ = self.compare(model, data, perfect)
+        assert found.describe().endswith(f"the best is {POPULAR:.1f} at 0.")
+
     def test_without_a_curve_nothing_is_tried(self, model, data, perfect):
         model.about.clear()
         found, lines = self.compare(model, data, perfect)

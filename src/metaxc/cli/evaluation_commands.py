@@ -113,14 +113,14 @@ def evaluate(
             trained.encoder, source, EmbeddingCache(cache), dataset.items.texts
         )
     print_status(f"evaluating {MODEL}")
-    results = {MODEL: evaluate_search(model_search(trained, dataset, exposure), dataset)}
+    used = 0.0 + (trained.calibration.exposure if exposure is None else exposure)  # −0.0 becomes 0.0
+    results = {MODEL: evaluate_search(model_search(trained, dataset, used), dataset)}
     for name, encoder in encoders.items():
         print_status(f"evaluating {name}")
         results[name] = evaluate_search(encoder_search(encoder, dataset), dataset)
     differences = _compare_with_baselines(results)
-    propensity = _compare_propensity(trained, dataset, results, exposure)
+    propensity = _compare_propensity(trained, dataset, results, used)
     if as_json:
-        used = trained.calibration.exposure if exposure is None else exposure
         printed: dict[str, Any] = {"exposure": used, **results[MODEL].to_dict()}
         if propensity is not None:
             printed["generalized"]["propensity"] = propensity.to_dict()
@@ -156,7 +156,7 @@ def _compare_with_baselines(results: Mapping[str, Evaluation]) -> dict[str, Diff
 
 
 def _compare_propensity(
-    model: Emmett, dataset: Dataset, results: Mapping[str, Evaluation], exposure: float | None
+    model: Emmett, dataset: Dataset, results: Mapping[str, Evaluation], exposure: float
 ) -> PropensityComparison | None:
     """PSP@1 of the model and of the encoder that is the least trained one: the bare encoder where there is one."""
     from metaxc.evaluation import compare_propensity

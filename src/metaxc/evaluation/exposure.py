@@ -134,10 +134,13 @@ class PropensityComparison:
     def restored_by(self) -> Point | None:
         """The figures at the exposure that restores PSP@1 with the least change; None where none does."""
         enough = [point for point in self.tried if self._is_enough(point)]
-        return min(enough, key=lambda point: abs(point["exposure"] - self.used["exposure"]), default=None)
+        return min(enough, key=self._change, default=None)
 
     def _is_enough(self, point: Point) -> bool:
         return bool(100 * point[METRIC] >= (100 - TOLERANCE) * self.encoder)
+
+    def _change(self, point: Point) -> float:
+        return abs(float(point["exposure"]) - float(self.used["exposure"]))
 
     def describe(self) -> str:
         """The comparison in one or two sentences."""
@@ -149,7 +152,7 @@ class PropensityComparison:
             return f"{start} {self.no_curve} So no other exposure was tried."
         found = self.restored_by
         if found is None:
-            best = max(self.tried, key=lambda point: float(point[METRIC]))
+            best = max(self.tried, key=lambda point: (point[METRIC], -self._change(point)))
             return (
                 f"{start} None of the {len(self.tried)} exposures of the model's curve restores it to within "
                 f"{TOLERANCE:g} %; the best is {best[METRIC]:.1f} at {format_exposure(best['exposure'])}."
