@@ -37,7 +37,7 @@ class TestExposures:
         svg = draw_exposures(
             curve((-0.1, 61.3, 11.7), (0.0, 61.1, 33.3), (0.2, 47.7, 57.7), (0.5, 33.3, 61.1))
         )
-        assert labels(svg) == ["−0.1", "0", "0.2", "0.5"]
+        assert labels(svg) == ["−0.1", "0.2", "0.5", "0"], "the chosen one is drawn last, over the others"
         assert svg.count('fill="#d9730d"') == 2, "the chosen point and the legend"
         assert svg.count('fill="#3d7fe0"') == 4, "the others and the legend"
         assert ">the model's own<" in svg
@@ -46,7 +46,7 @@ class TestExposures:
 
     def test_the_label_of_the_chosen_point_has_precedence_where_labels_would_collide(self):
         near = curve((0.0, 61.1, 33.3), (0.0001, 61.1, 33.4), (0.5, 33.3, 61.1), chosen=0.0001)
-        assert labels(draw_exposures(near)) == ["0.0001", "0.5"]
+        assert labels(draw_exposures(near)) == ["0.5", "0.0001"]
 
     def test_a_curve_without_extent(self):
         svg = draw_exposures(curve((-0.1, 100.0, 100.0), (0.0, 100.0, 100.0)))

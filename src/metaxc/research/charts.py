@@ -181,7 +181,7 @@ def draw_exposures(points: Sequence[CurvePoint]) -> str:
             "label": format_exposure(point.exposure).replace("-", "−") if place in shown else "",
             "kind": kinds[0] if point.chosen else kinds[1],
         }
-        for place, point in enumerate(points)
+        for place, point in sorted(enumerate(points), key=lambda one: one[1].chosen)  # the chosen one on top
     ]
     legend = alt.Legend(title=None, orient="top", labelLimit=WIDTH, symbolSize=80)
     wide, high = (alt.Scale(zero=False, nice=False, padding=padding) for padding in (48, 20))
