@@ -125,6 +125,7 @@ class TestEvaluate:
         assert found["restored_by"] == first, "the nearest to -5"
         text = evaluate(exposed, data, "--exposure", -5).stdout
         (line,) = (line for line in text.splitlines() if line.startswith("Generalized PSP@1 is"))
+        assert line.startswith(f"Generalized PSP@1 is {found['PSP@1']:.1f} at exposure -5, ")
         assert f"{-found['relative_difference']:.0f} % below the vectors encoder alone ({alone:.1f})" in line
         assert f"Exposure {format_exposure(first)} restores it to {enough[0]['PSP@1']:.1f}" in line
 
