@@ -37,11 +37,145 @@ def test_represent_by_text_and_by_vector_agree(world, model):
     np.testing.assert_allclose(model.represent(texts), model.vectors[world.dataset.novel_rows[:3]], atol=1e-6)
 
 
-def test_observed_items_are_text_plus_trusted_own_classifier(model):
-    c = model.calibration
+def test_observed_items_are_text_neighbours_and_own_classifier(model):
+    """The whole formula for one item, its neighbours searched by hand."""
+    c, z = model.calibration, model.embeddings[0]
     n = model.classifiers.clicks[0]
-    expected = model.embeddings[0] + c.own * n / (n + c.prior_clicks) * model.classifiers.weights[0]
-    np.testing.assert_allclose(model.vectors[model.observed[0]], expected, atol=1e-6)
+    similar = model.embeddings @ z
+    near = np.argsort(-similar)
+    near = near[near != 0][: model.neighbours]
+    weights = np.exp(similar[near] / model.generator.temperature)
+    w = model.classifiers.weights
+    trusted = n / (n + model.neighbour_prior) * w[near]  # all items have the same number of clicks
+    g = z + model.generator.strength * (weights / weights.sum()) @ trusted
+    r = c.novelty_prior / (n + c.novelty_prior)
+    s = 1 + (c.novel_scale - 1) * r
+    expected = s * (z + r * (g - z)) + c.own * n / (n + c.prior_clicks) * w[0]
+    np.testing.assert_allclose(model.vectors[model.observed[0]], [*expected, r], atol=1e-5)
+    assert r > 0.01
+
+
+class TestItself:
+    """No observed item is informed by its own classifier: on its training clicks that looks better than it is."""
+
+    SHOUT = 50.0
+
+    @pytest.fixture
+    def shouting(self, model):
+        """Items 0 and 1 have the same embedding, and classifiers along axes of their own that nothing else uses."""
+        embeddings, weights = model.embeddings.copy(), model.classifiers.weights.copy()
+        embeddings[1] = embeddings[0]
+        embeddings[:, -2:], weights[:, -2:] = 0.0, 0.0
+        weights[:2] = 0.0
+        weights[0, -2], weights[1, -1] = self.SHOUT, self.SHOUT
+        return Emmett(
+            model.encoder,
+            replace(model.classifiers, weights=weights),
+            embeddings,
+            Combine(1.0, 0.1),
+            model.items,
+            model.observed,
+            neighbours=3,
+            calibration=Calibration(own=0.0, novelty_prior=10.0),
+        )
+
+    def test_among_trained_items_also_with_duplicate_texts(self, shouting):
+        first, second = shouting.observed_vectors()[:2, -3:-1]
+        assert first[0] == second[1] == 0  # its own classifier: nothing
+        assert first[1] > 1  # that of the other item with the same text: as of any neighbour
+        assert second[0] > 1
+
+    @pytest.mark.parametrize("count", [2, 8])
+    def test_with_more_duplicates_than_neighbours(self, count):
+        """Where ties push an item out of its own neighbours, nothing else is dropped in its place but the last."""
+        same = np.repeat(np.float32([[1, 0]]), count, axis=0)
+        pool = NeighbourPool(TrainedPool(NearestSelector(same), same, None, can_grow=False))
+        rows = pool.select(same, 3, itself=np.arange(count)).rows
+        for itself, line in enumerate(rows.tolist()):
+            found = [row for row in line if row >= 0]
+            assert itself not in found
+            assert len(found) == min(3, count - 1)
+
+    def test_among_items_that_came_later(self, shouting):
+        """An item that replaces a trained one of its id, and one that is new."""
+        pool = shouting.pipeline.pool
+        ids = [pool.trained.items.ids[0], "new"]
+        embeddings = shouting.embeddings[[0, 0]]
+        vectors = self.SHOUT * np.eye(shouting.encoder.dim, dtype=np.float32)[-2:]
+        grown = pool.with_items(ids, ["again", "new"], embeddings, vectors)
+        rows = np.array([grown.row_of(name) for name in ids])
+        assert rows.tolist() == [len(pool), len(pool) + 1]
+        assert grown.row_of(pool.trained.items.ids[1]) == 1
+        assert grown.row_of("unknown") == pool.row_of("new") == -1
+        assert [grown.name(row)[1] for row in rows] == ["again", "new"]
+        selected = grown.select(embeddings, 3, itself=rows).rows
+        assert rows[0] not in selected[0]
+        assert rows[1] not in selected[1]
+        assert rows[1] in selected[0]  # they are each other's nearest
+        assert rows[0] in selected[1]
+        assert 0 not in selected  # the trained row that was replaced
+        found = replace(shouting.pipeline, pool=grown).vectors(embeddings, itself=rows)
+        assert found[0, -3] == 0
+        assert found[1, -3] > 1
+
+    def test_later_items_step_by_step_keep_their_rows_by_id(self, shouting):
+        """Where an item replaces an earlier later one, the rows of the others move and `row_of` follows."""
+        pool, one = shouting.pipeline.pool, shouting.embeddings[:1]
+        grown = pool
+        for name in ("a", "b", "a"):
+            grown = grown.with_items([name], [name], one, one)
+        assert [grown.name(grown.row_of(name))[0] for name in ("a", "b")] == ["a", "b"]
+        assert len(grown) == len(pool) + 2
+
+    def test_votes_do_not_bring_it_back(self, shouting):
+        """A query that scores highest with the item's own classifier votes for others."""
+        axis = np.eye(shouting.encoder.dim, dtype=np.float32)[-2:-1]
+        revealed = RevealedQueries(axis, np.array([0]), ["its own"], 1)
+        chosen = shouting.pipeline.pool.select(shouting.embeddings[:1], 3, None, revealed, np.array([0]))
+        assert 0 not in chosen.rows
+        voted = shouting.pipeline.pool.select(shouting.embeddings[:1], 3, None, revealed)
+        assert 0 in voted.rows
+
+    def test_in_blocks_as_at_once(self, model, monkeypatch):
+        at_once = model.observed_vectors()
+        monkeypatch.setattr("metaxc.emmett.pipeline.BLOCK", 7)
+        np.testing.assert_allclose(model.observed_vectors(), at_once, atol=1e-6)
+
+
+class TestExposure:
+    def test_it_moves_novel_items_and_leaves_the_others(self, model):
+        def ranks(exposure):
+            hits = model.search(["t0"], k=200, exposure=exposure)[0]
+            return [hit.id for hit in hits].index("i4"), {hit.id: hit.score for hit in hits}
+
+        low, by_low = ranks(-0.5)
+        as_trained, by_default = ranks(None)
+        high, by_high = ranks(0.5)
+        assert low >= 5 > as_trained >= high == 0
+        assert by_high["i4"] - by_low["i4"] == pytest.approx(1.0, abs=1e-5)
+        novelty = float(model.vectors[model.observed[0], -1])
+        assert 0 < novelty < 0.2  # 20 clicks
+        for name in ("i0", "i50"):
+            assert by_high[name] - by_low[name] == pytest.approx(novelty, abs=1e-5)
+        chosen = model.calibration.exposure
+        assert by_default["i4"] - by_low["i4"] == pytest.approx(chosen + 0.5, abs=1e-5)
+
+    def test_an_item_with_very_many_clicks_keeps_its_score(self, model):
+        clicks = np.full(len(model.observed), 10**8)
+        clicked = with_parts(model, classifiers=replace(model.classifiers, clicks=clicks))
+        scores = [
+            {hit.id: hit.score for hit in clicked.search(["t0"], k=200, exposure=exposure)[0]}
+            for exposure in (0.0, 1.0)
+        ]
+        moved = {name: scores[1][name] - scores[0][name] for name in ("i0", "i4")}
+        assert moved == pytest.approx({"i0": 0.0, "i4": 1.0}, abs=1e-5)
+
+    def test_the_chosen_one_is_part_of_the_query(self, model):
+        loud = with_parts(model, calibration=model.calibration.model_copy(update={"exposure": 0.7}))
+        assert loud.encode_queries(["t0", "t1"])[:, -1] == pytest.approx([0.7, 0.7])
+        assert loud.encode_queries(["t0"], 0.2)[0, -1] == pytest.approx(0.2)
+        assert loud.encode_queries(["t0"], 0.0)[0, -1] == 0  # 0 is a value, not "as chosen"
+        assert loud.fingerprint != model.fingerprint
 
 
 def test_search_marks_novel_items_and_never_answers_more_than_there_are(world, model):
@@ -136,7 +270,7 @@ def with_parts(model, **parts):
     """The model with other parts."""
     return Emmett(
         model.encoder,
-        model.classifiers,
+        parts.pop("classifiers", model.classifiers),
         model.embeddings,
         parts.pop("generator", model.generator),
         model.items,
@@ -171,11 +305,23 @@ class TestParts:
         assert one.id == f"cluster {row}"
         embedding = world.encoder.encode_items(["i4"])[0]
         expected = clustered.calibration.novel_scale * (embedding + clustered.neighbour_vectors[row])
-        np.testing.assert_allclose(clustered.represent(["i4"])[0], expected, atol=1e-6)
+        np.testing.assert_allclose(clustered.represent(["i4"])[0], [*expected, 1], atol=1e-6)
 
-    def test_observed_items_do_not_depend_on_the_selector(self, model, clustered):
+    def test_without_novelty_prior_observed_items_do_not_depend_on_the_selector(self, model, clustered):
         rows = model.observed
-        np.testing.assert_array_equal(clustered.vectors[rows], model.vectors[rows])
+        ends = model.calibration.model_copy(update={"novelty_prior": 0.0})
+        first, second = (
+            with_parts(
+                one,
+                selector=one.selector,
+                neighbour_vectors=one.custom_neighbour_vectors,
+                generator=one.generator,
+                calibration=ends,
+            )
+            for one in (model, clustered)
+        )
+        np.testing.assert_array_equal(first.vectors[rows], second.vectors[rows])
+        assert not np.allclose(clustered.vectors[rows], model.vectors[rows], atol=1e-3)
 
     def test_clusters_are_saved_and_damage_is_seen(self, clustered, tmp_path):
         clustered.save(tmp_path / "m")
@@ -240,7 +386,7 @@ class TestFewShot:
             model,
             generator=Combine(1.0, 0.1),
             neighbours=8,
-            calibration=Calibration(own=2.0, prior_clicks=3.0, novel_scale=1.3),
+            calibration=Calibration(own=2.0, prior_clicks=3.0, novelty_prior=4.0, novel_scale=1.3),
         )
 
     def test_nothing_revealed_is_the_meta_classifier_to_the_last_bit(self, simple):
@@ -264,7 +410,11 @@ class TestFewShot:
     def test_evidence_grows_with_the_clicks_as_an_observed_items_does(self, world, simple):
         for n in (1, 2, 5):
             queries = [f"q{row}" for row in range(n)]
-            added = simple.represent(["i4"], [queries], votes=False) - simple.represent(["i4"])
+            made = simple.represent(["i4"], [queries], votes=False)
+            z, g = world.encoder.encode_items(["i4"]), simple.represent(["i4"])[:, :-1] / 1.3
+            r = 4.0 / (n + 4.0)
+            assert made[0, -1] == pytest.approx(r)
+            added = made[:, :-1] - (1 + 0.3 * r) * (z + r * (g - z))
             np.testing.assert_allclose(np.linalg.norm(added), 2.0 * n / (n + 3.0), rtol=1e-4)
             group = world.encoder.encode_queries([f"q{row}" for row in range(20)]).mean(axis=0)
             cosine = added[0] @ group / np.linalg.norm(added) / np.linalg.norm(group)
@@ -373,4 +523,4 @@ def test_a_model_with_a_selector_of_its_own_does_not_grow(world, model):
 def test_few_members():
     """What a user of the library has to know: half of what it was."""
     members = [name for name in vars(Emmett) if not name.startswith("_")]
-    assert len(members) <= 14
+    assert len(members) <= 15

@@ -1,0 +1,134 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metaxc.classifiers import Classifiers
+from metaxc.emmett import Calibration
+from metaxc.emmett.scoring import click_trust, item_scores, item_vectors, query_vectors, weigh_parts
+
+DIM = 5
+
+calibrations = st.builds(
+    Calibration,
+    own=st.floats(0, 8),
+    prior_clicks=st.floats(0, 300),
+    novelty_prior=st.floats(0, 100),
+    novel_scale=st.floats(0.3, 3),
+    exposure=st.floats(-1, 1),
+)
+click_counts = st.lists(st.integers(0, 5_000), min_size=1, max_size=8)
+
+
+def parts(count, seed=0):
+    """(z, G, w): the embeddings, what the generator made, and the own classifiers of some items."""
+    return np.random.default_rng(seed).normal(size=(3, count, DIM)).astype(np.float32)
+
+
+def vector(clicks, calibration, seed=0):
+    """The vector of one item, and its z, G and w."""
+    z, g, w = parts(1, seed)
+    return item_vectors(z, g, Classifiers(w, np.array([clicks])), calibration)[0], z[0], g[0], w[0]
+
+
+def test_the_formula_by_hand():
+    """n = 3: t = 3 / (3 + 9) = ¼, r = 1 / (3 + 1) = ¼, s = 1 + (3 − 1) · ¼ = 1.5."""
+    calibration = Calibration(own=2.0, prior_clicks=9.0, novelty_prior=1.0, novel_scale=3.0)
+    made = item_vectors(
+        np.float32([[1, 0]]),
+        np.float32([[0, 1]]),
+        Classifiers(np.float32([[10, 20]]), np.array([3])),
+        calibration,
+    )
+    assert made.dtype == np.float32
+    np.testing.assert_allclose(made, [[1.5 * 0.75 + 5, 1.5 * 0.25 + 10, 0.25]], rtol=1e-6)
+
+
+@given(calibrations)
+def test_without_clicks_it_is_the_scaled_meta_classifier(calibration):
+    made, _, g, _ = vector(0, calibration)
+    np.testing.assert_allclose(made[:-1], calibration.novel_scale * g, rtol=1e-4, atol=1e-5)
+    assert made[-1] == 1
+    z, g, _ = parts(2)
+    no_classifiers = item_vectors(z, g, None, calibration)
+    np.testing.assert_allclose(no_classifiers[:, :-1], calibration.novel_scale * g, rtol=1e-4, atol=1e-5)
+    assert no_classifiers[:, -1].tolist() == [1, 1]
+
+
+@given(calibrations)
+def test_with_very_many_clicks_it_is_the_text_and_the_own_classifier(calibration):
+    made, z, _, w = vector(10**9, calibration)
+    np.testing.assert_allclose(made[:-1], z + calibration.own * w, rtol=1e-4, atol=1e-4)
+    assert made[-1] == pytest.approx(0, abs=1e-6)
+
+
+@given(calibrations, click_counts)
+def test_every_weight_moves_one_way_with_the_clicks(calibration, counts):
+    """More clicks: more of the text and of the own classifier, less of the neighbours, less novel."""
+    weights = weigh_parts(np.sort(counts), calibration)
+    assert (np.diff(weights.own) >= 0).all()
+    assert (np.diff(weights.novelty) <= 0).all()
+    assert ((weights.novelty >= 0) & (weights.novelty <= 1)).all()
+    length = weights.text + weights.generated
+    towards_one = np.diff(np.abs(length - 1))
+    assert (towards_one <= 1e-5).all()
+    np.testing.assert_allclose(weights.generated, length * weights.novelty, atol=1e-5)
+
+
+@given(calibrations.filter(lambda c: c.novelty_prior >= 0.5 and c.prior_clicks >= 0.5), st.integers(0, 5_000))
+def test_no_click_makes_it_jump(calibration, clicks):
+    """Over a hundredth of a click the vector moves by a hundredth of what it could move by at most."""
+    z, g, w = parts(1)
+    here, there = (
+        item_vectors(z, g, Classifiers(w, np.array([clicks + step])), calibration) for step in (0.0, 0.01)
+    )
+    steepest = calibration.own / calibration.prior_clicks * np.linalg.norm(w)
+    steepest += (
+        3
+        * max(1, calibration.novel_scale)
+        * (np.linalg.norm(g) + np.linalg.norm(z) + 1)
+        / (calibration.novelty_prior)
+    )
+    assert np.linalg.norm(there - here) <= 0.01 * steepest + 1e-4
+
+
+@given(calibrations, st.integers(1, 10_000))
+def test_without_novelty_prior_the_first_click_ends_the_neighbours_part(calibration, clicks):
+    """The formula of older models."""
+    calibration = calibration.model_copy(update={"novelty_prior": 0.0})
+    made, z, _, w = vector(clicks, calibration)
+    trust = clicks / (clicks + calibration.prior_clicks)
+    np.testing.assert_allclose(made[:-1], z + calibration.own * trust * w, rtol=1e-4, atol=1e-5)
+    assert made[-1] == 0
+    novel, _, g, _ = vector(0, calibration)
+    np.testing.assert_allclose(novel[:-1], calibration.novel_scale * g, rtol=1e-6)
+    assert novel[-1] == 1
+
+
+@settings(max_examples=50)
+@given(calibrations, click_counts, st.floats(-2, 2), st.integers(0, 10))
+def test_scores_of_the_parts_are_the_scores_of_the_vectors(calibration, counts, exposure, seed):
+    z, g, w = parts(len(counts), seed)
+    clicks = np.array(counts)
+    queries = np.random.default_rng(seed + 100).normal(size=(3, DIM)).astype(np.float32)
+    ranked = query_vectors(queries, exposure) @ item_vectors(z, g, Classifiers(w, clicks), calibration).T
+    by_parts = item_scores(
+        queries @ z.T, queries @ g.T, queries @ w.T, weigh_parts(clicks, calibration), exposure
+    )
+    np.testing.assert_allclose(by_parts, ranked, rtol=1e-3, atol=1e-3)
+
+
+@given(calibrations, click_counts, st.floats(-2, 2))
+def test_exposure_adds_itself_times_the_novelty(calibration, counts, exposure):
+    z, g, w = parts(len(counts))
+    vectors = item_vectors(z, g, Classifiers(w, np.array(counts)), calibration)
+    queries = np.ones((1, DIM), np.float32)
+    added = (query_vectors(queries, exposure) - query_vectors(queries, 0.0)) @ vectors.T
+    novelty = 1 - click_trust(np.array(counts), calibration.novelty_prior)
+    np.testing.assert_allclose(added[0], exposure * novelty, rtol=1e-5, atol=1e-6)
+
+
+def test_trust_by_hand():
+    assert click_trust(np.array([0, 1, 3, 9]), 3.0).tolist() == [0.0, 0.25, 0.5, 0.75]
+    assert click_trust(np.array([0, 1, 9]), 0.0).tolist() == [0.0, 1.0, 1.0]
+    assert click_trust(np.array([1.5]), 1.5).tolist() == [0.5]

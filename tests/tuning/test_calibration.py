@@ -1,0 +1,239 @@
+import json
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from metaxc.classifiers import Classifiers
+from metaxc.emmett import Calibration
+from metaxc.tuning import (
+    ENCODER_ALONE,
+    FoldItems,
+    MixedQuality,
+    Relevance,
+    Setting,
+    Shortlist,
+    choose_calibration,
+)
+from metaxc.tuning.calibration import LADDERS, SHORTFALL_WEIGHT
+
+TOPICS = 30
+
+
+def build(gaps, first=0, tenth=0, novel=0, top=0.9):
+    """A fold with a topic for each gap: ten observed items that score 0.9, 0.85 … 0.45, and a novel item that
+    scores 0.45 less the gap. Clicks are so many that nothing of the observed items moves, there are no classifiers and no
+    neighbours.
+
+    Args:
+        gaps: (topics,) how far the novel item is below the tenth.
+        first, tenth, novel: How many queries of a topic click the first, the tenth and the novel item; one number for
+            all topics, or one for each.
+        top: What the first item scores; the others follow.
+    """
+    topics = len(gaps)
+    axes = np.eye(topics, dtype=np.float32)
+    levels = np.linspace(top, top - 0.45, 10)
+    embeddings = np.concatenate(
+        [np.kron(axes, levels[:, None]), axes * (top - 0.45 - np.asarray(gaps))[:, None]]
+    )
+    count = len(embeddings)
+    is_novel = np.arange(count) >= 10 * topics
+    rows = []
+    for topic in range(topics):
+        clicked = (10 * topic, 10 * topic + 9, 10 * topics + topic)
+        for item, times in zip(clicked, (first, tenth, novel), strict=True):
+            rows += [(topic, item)] * int(np.broadcast_to(times, topics)[topic])
+    asked, items = (np.array(part) for part in zip(*rows, strict=True))
+    relevant = csr_array((np.ones(len(rows), np.float32), (np.arange(len(rows)), items)), (len(rows), count))
+    clicks = np.where(is_novel, 0, 10**7)
+    nothing = np.zeros((count, topics), np.float32)
+    return Shortlist(
+        axes[asked],
+        FoldItems(embeddings.astype(np.float32), nothing, Classifiers(nothing, clicks)),
+        Relevance(relevant, is_novel, clicks),
+    )
+
+
+def choose(*shortlists, **kwargs):
+    alone = shortlists[0].quality(ENCODER_ALONE)
+    return choose_calibration(shortlists, alone, **kwargs)
+
+
+class TestNovelItems:
+    """Whatever pushes the novel item among the first ten pushes the tenth out."""
+
+    gaps = np.linspace(0.02, 0.3, TOPICS)
+
+    def test_of_two_settings_that_tie_the_one_that_finds_novel_items_is_taken(self):
+        """The tenth and the novel item are clicked alike: in the overall mean nothing is gained or lost."""
+        tied = build(self.gaps, first=10, tenth=3, novel=3)
+        hidden = tied.quality(Setting(Calibration(), 0.5))
+        shown = tied.quality(Setting(Calibration(exposure=0.32), 0.5))
+        assert hidden.mean == shown.mean
+        assert (hidden.novel, shown.novel) == (0, 100)
+        for cost in (0.0, 0.5):
+            found = choose(tied, cost=cost)
+            assert found.quality.novel > 90
+            assert found.quality.mean == pytest.approx(found.best_mean)
+        assert found.alone.novel == 0
+
+    def test_a_small_loss_is_paid_for_them_and_a_cost_of_0_pays_nothing(self):
+        """In four topics, those with the smallest gaps, the tenth item is clicked once more than the novel one."""
+        dear = build(self.gaps, first=10, tenth=np.where(np.arange(TOPICS) < 4, 4, 3), novel=3)
+        generous, strict = choose(dear), choose(dear, cost=0.0)
+        assert 0.3 < strict.quality.mean - generous.quality.mean < 0.5
+        assert generous.quality.novel > 90
+        assert strict.quality.novel == 0
+        assert strict.quality.mean == strict.best_mean == generous.best_mean
+
+    def test_no_more_is_paid_than_the_cost(self):
+        """Every topic loses a click: all of them would cost 2.9 points."""
+        dear = build(self.gaps, first=10, tenth=4, novel=3)
+        for cost in (0.5, 1.5):
+            found = choose(dear, cost=cost)
+            assert found.best_mean - found.quality.mean <= cost
+            assert found.best_mean - found.quality.mean > cost - 0.2
+            assert 0 < found.quality.novel < 100
+
+    def test_the_mean_over_the_folds_decides(self):
+        """What novel items cost in one fold is more than what is allowed, in the mean of both it is not."""
+        free = build(self.gaps, first=10, tenth=3, novel=3)
+        dear = build(self.gaps, first=10, tenth=np.where(np.arange(TOPICS) < 8, 4, 3), novel=3)
+        assert choose(dear).quality.novel < 70
+        assert choose(free, dear).quality.novel > 90
+
+    def test_accuracy_alone_raises_them_where_they_are_clicked_most(self):
+        """It takes an exposure far from where the search begins: 0.45 to the first place and a gap of up to 1.5."""
+        found = choose(build(np.linspace(0.0, 1.5, TOPICS), first=3, novel=10, top=2.0), cost=0.0)
+        assert found.quality.precision == pytest.approx(100 * 10 / 13)
+        assert found.setting.calibration.exposure > 1.4
+
+
+class TestGiven:
+    tied = build(TestNovelItems.gaps, first=10, tenth=3, novel=3)
+
+    @pytest.mark.parametrize("exposure", [0.0, 0.123, -0.4])
+    def test_a_given_exposure_is_kept(self, exposure):
+        found = choose(self.tied, exposure=exposure)
+        assert found.setting.calibration.exposure == exposure
+        curve = found.describe_curve()
+        assert [point["exposure"] for point in curve if point["chosen"]] == [exposure]
+
+    def test_a_given_strength_is_kept(self):
+        assert choose(self.tied, strength=0.77).setting.strength == 0.77
+
+    def test_the_curve_shows_what_each_exposure_gives(self):
+        found = choose(self.tied)
+        curve = found.describe_curve()
+        exposures = [point["exposure"] for point in curve]
+        assert exposures == sorted(exposures)
+        assert len(set(exposures)) == len(exposures) > 8
+        (chosen,) = (point for point in curve if point["chosen"])
+        assert chosen["novel R@10"] == found.quality.novel > 90
+        assert curve[0]["novel R@10"] < chosen["novel R@10"]
+        calibration = found.setting.calibration.model_copy(update={"exposure": exposures[0]})
+        expected = self.tied.quality(Setting(calibration, found.setting.strength))
+        assert curve[0] == {"exposure": exposures[0], **expected.to_dict(), "chosen": False}
+        json.dumps(curve)
+
+
+class Landscape:
+    """A shortlist whose quality is a function of the setting."""
+
+    def __init__(self, quality):
+        self.quality = quality
+
+
+def flat(mean, novel=0.0, by_clicks=0.0):
+    return MixedQuality(mean, mean, novel, 50.0, 0.0, np.full(7, by_clicks))
+
+
+def place(setting):
+    """Where on its ladder each constant is, in steps."""
+    values = {**setting.calibration.model_dump(), "strength": setting.strength}
+    return {
+        name: min(ladder, key=lambda step: abs(ladder[step] - values[name]))
+        for name, ladder in LADDERS.items()
+    }
+
+
+class TestLadders:
+    @pytest.mark.parametrize(
+        ("name", "wanted"),
+        [
+            ("exposure", 1.0),
+            ("exposure", -1.0),
+            ("novel_scale", 2.5),
+            ("novel_scale", 0.4),
+            ("own", 20.0),
+            ("own", 0.1),
+            ("prior_clicks", 5_000.0),
+            ("prior_clicks", 0.1),
+            ("novelty_prior", 500.0),
+            ("novelty_prior", 0.02),
+            ("strength", 15.0),
+            ("strength", 0.0),
+        ],
+    )
+    def test_a_best_value_far_from_the_start_is_reached(self, name, wanted):
+        target = min(LADDERS[name], key=lambda step: abs(LADDERS[name][step] - wanted))
+        assert min(LADDERS[name]) <= target <= max(LADDERS[name])
+        landscape = Landscape(lambda setting: flat(90 - abs(place(setting)[name] - target)))
+        found = choose_calibration([landscape], flat(0), cost=0.0)
+        assert place(found.setting)[name] == target
+        assert found.best_mean == 90
+
+    def test_every_ladder_reaches_beyond_what_could_be_wanted(self):
+        assert max(LADDERS["exposure"].values()) > 2 > -2 > min(LADDERS["exposure"].values())
+        assert max(LADDERS["novel_scale"].values()) > 3
+        assert min(LADDERS["novel_scale"].values()) < 1 / 3
+        assert min(LADDERS["strength"].values()) == 0
+        for ladder in LADDERS.values():
+            values = [ladder[step] for step in sorted(ladder)]
+            assert values == sorted(set(values))
+
+    def test_two_constants_that_only_help_together_move_together(self):
+        """Along the diagonal it rises, off it it falls: no constant alone may move."""
+
+        def quality(setting):
+            at = place(setting)
+            along, across = at["novel_scale"] + at["exposure"], at["novel_scale"] - at["exposure"]
+            return flat(50 + min(along, 12) - 10 * abs(across))
+
+        found = choose_calibration([Landscape(quality)], flat(0), cost=0.0)
+        assert found.best_mean == 62
+
+    def test_no_setting_is_measured_twice(self):
+        measured = []
+
+        def quality(setting):
+            measured.append(setting)
+            return flat(90 - abs(place(setting)["own"] - 5))
+
+        found = choose_calibration([Landscape(quality)], flat(0))
+        searched = measured[: -len(found.curve)]
+        assert len(set(map(repr, searched))) == len(searched)
+
+    def test_an_exposure_of_nothing_is_a_plain_zero(self):
+        assert str(LADDERS["exposure"][0]) == "0.0"
+
+
+def test_items_with_a_few_clicks_do_not_pay_for_novel_ones():
+    """From step 4 on a point of novel R@10 costs more points of a slice by clicks than it is worth."""
+
+    def quality(loss):
+        def of(setting):
+            step = place(setting)["exposure"]
+            lost = max(0, step - 4) * loss
+            return MixedQuality(50, 50, 10.0 + step, 50.0, 0.0, np.array([0, 40 - lost, *[40.0] * 5]))
+
+        return of
+
+    alone = MixedQuality(40, 40, 0.0, 50.0, 0.0, np.array([0, 41, *[40.0] * 5]))
+    little, much = (
+        choose_calibration([Landscape(quality(loss))], alone, strength=1.0)
+        for loss in (0.5 / SHORTFALL_WEIGHT, 2 / SHORTFALL_WEIGHT)
+    )
+    assert place(much.setting)["exposure"] == 4
+    assert place(little.setting)["exposure"] == max(LADDERS["exposure"])

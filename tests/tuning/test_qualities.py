@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+
+from metaxc.tuning import MixedQuality, Quality, Relevance, ranking_quality
+from metaxc.tuning.qualities import SLACK, SLICE_SLACK, mean_mixed_quality, mean_quality
+
+# Items 0 to 3 are observed with 1, 5, 12 and 200 clicks, items 4 and 5 are novel.
+NOVEL = np.array([False, False, False, False, True, True])
+CLICKS = np.array([1, 5, 12, 200, 0, 0])
+RELEVANT = csr_array(
+    np.float32(
+        [
+            [1, 0, 0, 0, 1, 0],  # finds the novel one first, the observed one not at all
+            [0, 0, 0, 1, 0, 0],  # found in the second place
+            [0, 0, 0, 0, 1, 1],  # one of two found
+        ]
+    )
+)
+RANKED = np.array([[4, 1, 2], [2, 3, -1], [3, 5, 0]])
+
+
+def mixed(**figures):
+    """A quality of zeros but for these figures."""
+    names = ("precision", "recall", "novel", "observed", "novel_share")
+    values = {name: float(figures.pop(name, 0.0)) for name in names}
+    by_clicks = np.array(figures.pop("by_clicks", [np.nan] * 7), dtype=np.float64)
+    assert not figures
+    return MixedQuality(**values, by_clicks=by_clicks)
+
+
+def test_a_mixed_ranking_by_hand():
+    found = Relevance(RELEVANT, NOVEL, CLICKS).quality(RANKED)
+    assert found.precision == pytest.approx(100 / 3)
+    assert found.recall == pytest.approx(100 * (0.5 + 1 + 0.5) / 3)
+    assert found.novel == pytest.approx(100 * (1 + 0.5) / 2)  # two queries clicked a novel item
+    assert found.observed == pytest.approx(100 * (0 + 1) / 2)
+    assert found.harmonic_mean == pytest.approx(2 * 75 * 50 / 125)
+    assert found.novel_share == pytest.approx(100 * 2 / 8)  # padding is no result
+    # Slices 0, 1-2, 3-4, 5-9, 10-29, 30-99, 100+: pairs (q0, 4), (q2, 4), (q2, 5); (q0, 0); -; -; -; -; (q1, 3).
+    np.testing.assert_allclose(found.by_clicks, [200 / 3, 0, np.nan, np.nan, np.nan, np.nan, 100])
+
+
+def test_weighted_clicks_fall_into_the_slice_of_their_whole_number():
+    clicks = CLICKS + np.array([0.9, 0.5, 0, 0, 0, 0])
+    found = Relevance(RELEVANT, NOVEL, clicks).quality(RANKED)
+    np.testing.assert_array_equal(
+        found.by_clicks, Relevance(RELEVANT, NOVEL, CLICKS).quality(RANKED).by_clicks
+    )
+
+
+def test_nobody_asks_for_a_novel_item():
+    found = Relevance(csr_array(RELEVANT[1:2]), NOVEL, CLICKS).quality(RANKED[1:2])
+    assert (found.novel, found.observed, found.harmonic_mean) == (0.0, 100.0, 0.0)
+
+
+def test_a_shortfall_counts_only_what_is_missing_beyond_the_slack():
+    alone = mixed(by_clicks=[50, 40, 30, np.nan, 10, 10, 10])
+    other = mixed(by_clicks=[90, 40 - SLICE_SLACK - 2, 30 - SLICE_SLACK, 0, np.nan, 10 - SLICE_SLACK - 3, 10])
+    assert other.shortfall(alone) == pytest.approx(5.0)
+    assert alone.shortfall(alone) == 0
+
+
+def test_the_mean_over_folds_takes_slices_where_they_are_known():
+    first = mixed(
+        precision=10,
+        recall=20,
+        novel=30,
+        observed=40,
+        novel_share=5,
+        by_clicks=[10, np.nan, np.nan, 1, 1, 1, 1],
+    )
+    second = mixed(
+        precision=20,
+        recall=40,
+        novel=50,
+        observed=0,
+        novel_share=15,
+        by_clicks=[30, 8, np.nan, 1, 1, 1, 1],
+    )
+    found = mean_mixed_quality([first, second])
+    assert (found.precision, found.recall, found.mean) == (15, 30, 22.5)
+    assert (found.novel, found.observed, found.novel_share) == (40, 20, 10)
+    assert found.harmonic_mean == pytest.approx(2 * 40 * 20 / 60)  # of the means, not the mean of both
+    np.testing.assert_array_equal(found.by_clicks, [20, 8, np.nan, 1, 1, 1, 1])
+
+
+def test_figures_by_name():
+    found = mixed(precision=1, recall=2, novel=3, observed=6, novel_share=7).to_dict()
+    assert found == {
+        "P@1": 1,
+        "R@10": 2,
+        "novel R@10": 3,
+        "observed R@10": 6,
+        "H": pytest.approx(4),
+        "novel share": 7,
+    }
+
+
+def test_scores_by_hand():
+    scores = torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
+    clicks = csr_array(np.array([[1, 1, 0], [1, 0, 0]], np.float32))
+    found = ranking_quality(scores, clicks)
+    assert (found.precision, found.recall, found.mean) == (50.0, 100.0, 75.0)
+    assert mean_quality([found, Quality(0.0, 0.0)]) == Quality(25.0, 50.0)
+
+
+def test_close_is_neither_figure_below_by_more_than_the_slack():
+    assert Quality(50 - SLACK / 2, 90).is_close_to(Quality(50, 50))
+    assert not Quality(50 - 2 * SLACK, 90).is_close_to(Quality(50, 50))
+    assert not Quality(90, 50 - 2 * SLACK).is_close_to(Quality(50, 50))

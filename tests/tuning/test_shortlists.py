@@ -1,0 +1,107 @@
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from metaxc.classifiers import Classifiers
+from metaxc.emmett.scoring import item_vectors, query_vectors
+from metaxc.index.topk import top_k
+from metaxc.tuning import ENCODER_ALONE, FoldItems, Relevance, Setting, Shortlist, shortlists
+from metaxc.tuning.calibration import LADDERS
+from metaxc.tuning.qualities import DEPTH
+from metaxc.tuning.shortlists import Calibration
+
+any_setting = st.fixed_dictionaries({name: st.sampled_from(list(LADDERS[name].values())) for name in LADDERS})
+
+
+def build(items, queries, novel, dim, seed):
+    """Queries, items and relevance of a random fold: a query clicks items near it; classifiers are noisy queries."""
+    random = np.random.default_rng(seed)
+
+    def unit(count):
+        made = random.normal(size=(count, dim)).astype(np.float32)
+        return made / np.linalg.norm(made, axis=1, keepdims=True)
+
+    texts, asked = unit(items), unit(queries)
+    is_novel = np.arange(items) >= items - novel
+    clicks = np.where(is_novel, 0, random.geometric(0.05, items))
+    own = np.where(is_novel[:, None], 0, texts + unit(items)).astype(np.float32)
+    direction = (texts + unit(items)).astype(np.float32)
+    near = np.argsort(-(asked @ texts.T) + 0.2 * random.normal(size=(queries, items)), axis=1)[:, :2]
+    relevant = csr_array(
+        (np.ones(2 * queries, np.float32), (np.repeat(np.arange(queries), 2), near.ravel())),
+        shape=(queries, items),
+    )
+    relevant.sort_indices()
+    return asked, FoldItems(texts, direction, Classifiers(own, clicks)), Relevance(relevant, is_novel, clicks)
+
+
+def setting_of(values):
+    values = dict(values)
+    strength = values.pop("strength")
+    return Setting(Calibration(**values), strength)
+
+
+def exact(queries, items, relevance, setting):
+    """The quality of the ranking of all items, by the vectors that a model would search."""
+    calibration = setting.calibration
+    vectors = item_vectors(
+        items.embeddings, items.generated(setting.strength), items.classifiers, calibration
+    )
+    return relevance.quality(top_k(query_vectors(queries, calibration.exposure), vectors, DEPTH)[0])
+
+
+def figures(found):
+    return [*found.to_dict().values(), *found.by_clicks]
+
+
+@settings(max_examples=60, deadline=None)
+@given(any_setting, st.integers(3, 40), st.integers(0, 5))
+def test_where_they_hold_every_item_they_rank_as_the_vectors_do(values, items, seed):
+    world = build(items, 12, items // 3, 6, seed)
+    setting = setting_of(values)
+    found = Shortlist(*world).quality(setting)
+    np.testing.assert_allclose(figures(found), figures(exact(*world, setting)), rtol=1e-9)
+
+
+def test_of_many_items_they_hold_those_that_any_setting_ranks_first():
+    """Over all values of the ladders; a strongly negative exposure, which no probe has, is where they are off most."""
+    world = build(2_000, 300, 200, 24, 0)
+    shortlist = Shortlist(*world)
+    assert shortlist.rows.shape == (300, 159)  # of 2,000
+    random = np.random.default_rng(0)
+    off, novel_off = [], []
+    for _ in range(150):
+        values = {name: float(random.choice(list(ladder.values()))) for name, ladder in LADDERS.items()}
+        setting = setting_of(values)
+        found, expected = shortlist.quality(setting), exact(*world, setting)
+        if values["exposure"] > -0.5:
+            off.append(abs(found.mean - expected.mean))
+            novel_off.append(abs(found.novel - expected.novel))
+    assert len(off) > 80
+    assert max(off) < 0.75
+    assert max(novel_off) <= 2  # one of the 52 queries that clicked a novel item
+    assert np.median(off) == 0
+
+
+def test_blocks_of_queries_change_nothing(monkeypatch):
+    world = build(60, 20, 15, 6, 1)
+    settings_ = [ENCODER_ALONE, Setting(Calibration(exposure=0.3), 2.0)]
+    at_once = [figures(Shortlist(*world).quality(one)) for one in settings_]
+    monkeypatch.setattr(shortlists, "BLOCK_SCORES", 60 * 3)
+    monkeypatch.setattr(shortlists, "DEPTH_OF_PROBE", 5)
+    in_blocks = Shortlist(*world)
+    assert in_blocks.rows.shape[1] < 60
+    monkeypatch.setattr(shortlists, "BLOCK_SCORES", 60 * 100)
+    whole = Shortlist(*world)
+    np.testing.assert_array_equal(in_blocks.rows, whole.rows)
+    for one, expected in zip(settings_, at_once, strict=True):
+        np.testing.assert_array_equal(figures(in_blocks.quality(one)), figures(whole.quality(one)))
+        assert len(figures(whole.quality(one))) == len(expected)
+
+
+def test_the_encoder_alone_ranks_by_texts():
+    queries, items, relevance = build(30, 10, 10, 6, 2)
+    ranked = np.argsort(-(queries @ items.embeddings.T), axis=1, kind="stable")[:, :DEPTH]
+    found = Shortlist(queries, items, relevance).quality(ENCODER_ALONE)
+    np.testing.assert_allclose(figures(found), figures(relevance.quality(ranked)))
