@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,9 +27,10 @@ from metaxc.cli.shared import (
 from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
+    from metaxc.data import Dataset
     from metaxc.emmett import Emmett
     from metaxc.encoders import Encoder
-    from metaxc.evaluation import ByKind, Evaluation, PairedDifference
+    from metaxc.evaluation import ByKind, Evaluation, PairedDifference, PropensityComparison
 
     Differences = Mapping[str, Mapping[str, PairedDifference]]
 
@@ -56,6 +58,13 @@ def evaluate(
             'no pretrained base of its own), and print it under "baseline" with --json.'
         ),
     ] = None,
+    exposure: Annotated[
+        float | None,
+        typer.Option(
+            help="Evaluate with this value added to the score of an item without clicks.  [default: the one chosen in "
+            "training]"
+        ),
+    ] = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
@@ -77,10 +86,13 @@ def evaluate(
     (3) Recall at 10 by training clicks of the item: of all relevant query-item pairs whose item has so many clicks in
     training, the share found among the first ten. Novel items have none.
 
+    Where generalized PSP@1, which counts rarely clicked items most, is more than 10 % below the bare encoder, a line
+    says so, and which exposure of the curve that training saved would restore it.
+
     With --json: {"zero_shot": {"P@1": …}, "generalized": {"P@1": …, "novel": {"P@1", "R@10", "queries"}, "observed": …,
-    "H": …, "novel_share": …, "by_clicks": {"1-2": {"value", "interval", "pairs", "items"}}}, "intervals": …,
-    "conventions": …}, and the same of each baseline under "baselines", with "model_minus_baseline": the paired
-    difference on the same queries.
+    "H": …, "novel_share": …, "by_clicks": {"1-2": {"value", "interval", "pairs", "items"}}, "propensity": {"PSP@1",
+    "below", "restored_by": …}}, "exposure": …, "intervals": …, "conventions": …}, and the same of each baseline under
+    "baselines", with "model_minus_baseline": the paired difference on the same queries.
     """
     set_threads(threads)
     from metaxc.data import read_folder
@@ -90,6 +102,8 @@ def evaluate(
 
     if baseline not in (None, "encoder"):
         raise ConfigError("Unknown baseline", got=baseline, expected="encoder")
+    if exposure is not None and not math.isfinite(exposure):
+        raise ConfigError("Invalid value for --exposure", got=exposure, expected="a finite number")
     trained = load_model(model, base, cache)
     dataset, _ = with_split(read_folder(data), trained.about.get("split"))
     encoders = encoder_baselines(trained.encoder) if baselines else {}
@@ -99,13 +113,17 @@ def evaluate(
             trained.encoder, source, EmbeddingCache(cache), dataset.items.texts
         )
     print_status(f"evaluating {MODEL}")
-    results = {MODEL: evaluate_search(model_search(trained, dataset), dataset)}
+    used = 0.0 + (trained.calibration.exposure if exposure is None else exposure)  # −0.0 becomes 0.0
+    results = {MODEL: evaluate_search(model_search(trained, dataset, used), dataset)}
     for name, encoder in encoders.items():
         print_status(f"evaluating {name}")
         results[name] = evaluate_search(encoder_search(encoder, dataset), dataset)
     differences = _compare_with_baselines(results)
+    propensity = _compare_propensity(trained, dataset, results, used)
     if as_json:
-        printed: dict[str, Any] = results[MODEL].to_dict()
+        printed: dict[str, Any] = {"exposure": used, **results[MODEL].to_dict()}
+        if propensity is not None:
+            printed["generalized"]["propensity"] = propensity.to_dict()
         if baseline:
             printed["baseline"] = {"name": baseline, **results[BARE_ENCODER].to_dict()}
         printed["baselines"] = {
@@ -120,6 +138,8 @@ def evaluate(
     _print_clicks(results)
     for name, found in differences.items():
         _print_losses(name, found)
+    if propensity is not None and propensity.below:
+        print(f"{propensity.describe()}\n")
     print(results[MODEL].conventions)
 
 
@@ -133,6 +153,21 @@ def _compare_with_baselines(results: Mapping[str, Evaluation]) -> dict[str, Diff
         for name, result in results.items()
         if name != MODEL
     }
+
+
+def _compare_propensity(
+    model: Emmett, dataset: Dataset, results: Mapping[str, Evaluation], exposure: float
+) -> PropensityComparison | None:
+    """PSP@1 of the model and of the encoder that is the least trained one: the bare encoder where there is one."""
+    from metaxc.evaluation import compare_propensity
+
+    *_, (baseline, other) = results.items()
+    if baseline == MODEL:
+        return None
+    own = results[MODEL]
+    return compare_propensity(
+        model, dataset, own, other, baseline, exposure=exposure, print_status=print_status
+    )
 
 
 def _differences_dict(differences: Differences) -> dict[str, Any]:

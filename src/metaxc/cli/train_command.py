@@ -18,6 +18,7 @@ from metaxc.cli.shared import (
     invalid_option,
     print_json,
     print_status,
+    print_table,
     set_threads,
     with_split,
 )
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from metaxc.irene import IreneConfig
 
 IRENE = "metaxc.irene.config:IreneConfig"
+CURVE_METRICS = ("P@1", "R@10", "novel R@10")
 KINDS = ("adapted", "static", "pretrained", "vectors")
 
 
@@ -58,6 +60,8 @@ def train(
     epochs: Annotated[int | None, config_option(f"{IRENE}.adapter.epochs")] = None,
     folds: Annotated[int | None, config_option(f"{IRENE}.folds")] = None,
     expansion_queries: Annotated[int | None, config_option(f"{IRENE}.expansion_queries")] = None,
+    exposure: Annotated[float | None, config_option(f"{IRENE}.exposure")] = None,
+    exposure_cost: Annotated[float | None, config_option(f"{IRENE}.exposure_cost")] = None,
     seed: Annotated[int | None, config_option(f"{IRENE}.seed")] = None,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's own choices for all of these.")] = False,
     threads: Threads = 0,
@@ -89,6 +93,8 @@ def train(
         adapter__epochs=epochs,
         folds=folds,
         expansion_queries=expansion_queries,
+        exposure=exposure,
+        exposure_cost=exposure_cost,
         seed=seed,
     )
     config = _config(given, size, paper)
@@ -111,6 +117,38 @@ def train(
     print_status(f"{out}: written after {seconds:.1f} s")
     if as_json:
         print_json({**model.about, "model": str(out), "seconds": seconds, "stages": irene.seconds})
+    else:
+        _print_exposure_curve(model.about)
+
+
+def _print_exposure_curve(about: dict[str, Any]) -> None:
+    """What exposures near the model's own cost and bring, and how to change it."""
+    from metaxc.evaluation.exposure import (
+        exposure_curve,
+        format_exposure,
+        points_around_chosen,
+        why_no_curve,
+    )
+
+    points = points_around_chosen(exposure_curve(about))
+    if not points:
+        print_status(why_no_curve(about))
+        return
+    mark = "chosen" if about["config"]["exposure"] is None else "given"
+    rows = [
+        [
+            format_exposure(point["exposure"]),
+            *(f"{point[metric]:.1f}" for metric in CURVE_METRICS),
+            mark if point["chosen"] else "",
+        ]
+        for point in points
+    ]
+    title = "Exposure of novel items: what it costs and brings on pseudo-novel items; percent"
+    print_table(title, ["exposure", *CURVE_METRICS, ""], rows, right_from=0)
+    print(
+        "The exposure is added to the score of an item without clicks. To change it, train with --exposure, or with "
+        "--exposure-cost to give up more or less accuracy for novel items; a search takes exposure= without training."
+    )
 
 
 def _encoder(encoder: str | None, adapter: bool, base: str | None) -> tuple[str | None, str | None]:

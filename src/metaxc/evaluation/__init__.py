@@ -1,6 +1,13 @@
-"""Evaluation: the zero-shot and generalized protocol, metrics by kind of item, intervals, paired tests."""
+"""Evaluation: the zero-shot and generalized protocol, metrics by kind of item and by exposure, intervals, paired
+tests."""
 
 from metaxc.evaluation.by_kind import KINDS, ByKind, ClickSlice, Figure, evaluate_by_kind
+from metaxc.evaluation.exposure import (
+    PropensityComparison,
+    compare_propensity,
+    evaluate_exposures,
+    exposure_curve,
+)
 from metaxc.evaluation.intervals import PairedDifference, bootstrap, paired_bootstrap, paired_interval
 from metaxc.evaluation.paired import PairedValues, paired_intervals, paired_values
 from metaxc.evaluation.protocol import (
@@ -30,13 +37,17 @@ __all__ = [
     "Figure",
     "PairedDifference",
     "PairedValues",
+    "PropensityComparison",
     "Search",
     "bootstrap",
+    "compare_propensity",
     "conventions",
     "encoder_baselines",
     "encoder_search",
     "evaluate",
     "evaluate_by_kind",
+    "evaluate_exposures",
+    "exposure_curve",
     "item_vectors",
     "model_search",
     "paired_bootstrap",

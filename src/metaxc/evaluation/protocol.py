@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -261,9 +262,16 @@ QueryEncoder = Callable[[Sequence[str]], Floats]
 """Query texts to (n, dim) float32."""
 
 
-def model_search(model: Emmett, dataset: Dataset) -> Search:
-    """Search by a trained model; items that the model does not know are represented as novel ones, by their texts."""
-    return _vector_search(model.encode_queries, item_vectors(model, dataset), dataset)
+def model_search(model: Emmett, dataset: Dataset, exposure: float | None = None) -> Search:
+    """Search by a trained model; items that the model does not know are represented as novel ones, by their texts.
+
+    Args:
+        model: The model.
+        dataset: Has the items.
+        exposure: What is added to the score of an item without clicks; None for the value chosen in training.
+    """
+    encode = partial(model.encode_queries, exposure=exposure)
+    return _vector_search(encode, item_vectors(model, dataset), dataset)
 
 
 def encoder_search(encoder: Encoder, dataset: Dataset) -> Search:

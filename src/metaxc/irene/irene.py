@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from metaxc.arrays import Doubles, Rows
 from metaxc.artifacts import Stages, json_digest
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
@@ -125,4 +128,13 @@ class Irene:
             if self.encoder is None
             else [self.encoder.fingerprint]
         )
-        return json_digest([dataset.fingerprint, self.config.model_dump(), *encoder, torch.get_num_threads()])
+        times = [
+            _digest(part) for part in (dataset.items.first_seen, dataset.train.times)
+        ]  # decide the folds
+        return json_digest(
+            [dataset.fingerprint, times, self.config.model_dump(), *encoder, torch.get_num_threads()]
+        )
+
+
+def _digest(times: Rows | Doubles | None) -> str | None:
+    return None if times is None else sha256(np.asarray(times, np.float64).tobytes()).hexdigest()

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from metaxc.evaluation.exposure import format_exposure
 from metaxc.extras import import_extra
 
 if TYPE_CHECKING:
     from metaxc.research.report.comparison import ConfidenceInterval
+    from metaxc.research.report.exposure_section import CurvePoint
     from metaxc.research.report.gains import SimilarityBin
     from metaxc.research.report.mixed_ranking import MixedRow
     from metaxc.research.report.report_data import BenchTable, LearningCurve
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 WIDTH = 360
 LABEL_CHARACTERS = 19
+LABEL_WIDTH, LABEL_HEIGHT = 0.15, 0.07
+"""Of the label of a point, as shares of the plot."""
+
 TEXT_COLOUR = "#010203"
 """Placeholder that becomes `currentColor` in the SVG: Vega accepts only real colours."""
 
@@ -160,6 +165,57 @@ def draw_click_recall(rows: Sequence[MixedRow]) -> str:
     )
     label = "Recall at 10 by training clicks of the item, with 95 % intervals"
     return _inline_svg(alt.layer(bars, rules), label, 240)
+
+
+def draw_exposures(points: Sequence[CurvePoint]) -> str:
+    """SVG: novel R@10 by overall accuracy, one point per exposure, the chosen one marked. Labels that would cover
+    another one are left out."""
+    alt = import_altair()
+    kinds = ["the model's own", "other exposures"]
+    shown = _label_apart([(p.overall, p.figures["novel R@10"]) for p in points], [p.chosen for p in points])
+    values = [
+        {
+            "overall": point.overall,
+            "novel": point.figures["novel R@10"],
+            "order": place,
+            "label": format_exposure(point.exposure).replace("-", "−") if place in shown else "",
+            "kind": kinds[0] if point.chosen else kinds[1],
+        }
+        for place, point in sorted(enumerate(points), key=lambda one: one[1].chosen)  # the chosen one on top
+    ]
+    legend = alt.Legend(title=None, orient="top", labelLimit=WIDTH, symbolSize=80)
+    wide, high = (alt.Scale(zero=False, nice=False, padding=padding) for padding in (48, 20))
+    ticks = alt.Axis(tickCount=5)
+    base = alt.Chart(alt.Data(values=values)).encode(
+        x=alt.X("overall:Q", title="overall accuracy: mean of P@1 and R@10, percent", scale=wide, axis=ticks),
+        y=alt.Y("novel:Q", title="novel R@10, percent", scale=high, axis=ticks),
+    )
+    line = base.mark_line(color=COLOURS[2], strokeWidth=1.5).encode(order="order:Q")
+    dots = base.mark_point(filled=True, opacity=1).encode(
+        color=alt.Color(
+            "kind:N", scale=alt.Scale(domain=kinds, range=[COLOURS[1], COLOURS[0]]), legend=legend
+        ),
+        shape=alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=["diamond", "circle"]), legend=legend),
+        size=alt.Size("kind:N", scale=alt.Scale(domain=kinds, range=[160, 50]), legend=None),
+    )
+    # The curve bends to the upper right, so below and to the left of a point there is room.
+    labels = base.mark_text(align="right", dx=-6, dy=9, fontSize=11, color=TEXT_COLOUR).encode(text="label:N")
+    return _inline_svg(alt.layer(line, dots, labels), "Novel R@10 by overall accuracy, by exposure", 260)
+
+
+def _label_apart(places: Sequence[tuple[float, float]], first: Sequence[bool]) -> set[int]:
+    """Positions of the points to label: those marked `first`, then all that are far enough from a labelled one."""
+    spans = [max(side) - min(side) or 1.0 for side in zip(*places, strict=True)]
+
+    def is_near(one: int, other: int) -> bool:
+        x, y = (abs(places[one][axis] - places[other][axis]) / spans[axis] for axis in range(2))
+        return x < LABEL_WIDTH and y < LABEL_HEIGHT
+
+    shown: set[int] = set()
+    for place in sorted(range(len(places)), key=lambda place: not first[place]):
+        if not any(is_near(place, other) for other in shown):
+            shown.add(place)
+    return shown
 
 
 def draw_gains(bins: Sequence[SimilarityBin]) -> str:

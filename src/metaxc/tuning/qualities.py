@@ -20,9 +20,6 @@ from metaxc.metrics import CLICK_SLICES, harmonic_mean, hits, precision, recall,
 SLACK = 0.3
 """Points of quality; half the standard error of three folds of 1,000 validation queries."""
 
-SLICE_SLACK = 1.0
-"""Points of pair recall in a slice of items by clicks; about the standard error of a slice with 2,000 pairs."""
-
 DEPTH = 10
 """Results per query that count."""
 
@@ -71,10 +68,8 @@ class MixedQuality(Quality):
         return float(harmonic_mean(np.array(self.novel), np.array(self.observed)))
 
     def shortfall(self, other: MixedQuality) -> float:
-        """How far the slices by clicks are below those of another ranking, summed, in points; `SLICE_SLACK` below is
-        not counted."""
-        below = other.by_clicks - SLICE_SLACK - self.by_clicks
-        return float(np.nansum(np.maximum(below, 0.0)))
+        """How far the slices by clicks are below those of another ranking, summed, in points."""
+        return float(np.nansum(np.maximum(other.by_clicks - self.by_clicks, 0.0)))
 
     def to_dict(self) -> dict[str, float]:
         """The figures by the metrics' names."""

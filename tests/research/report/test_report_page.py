@@ -70,7 +70,7 @@ class Page(HTMLParser):
 
 class TestPage:
     def test_novel_and_observed_items_in_one_ranking(self, page, report):
-        section = page[page.index('<section id="mixed"') : page.index('<section id="similarity"')]
+        section = page[page.index('<section id="mixed"') : page.index('<section id="exposure"')]
         words = " ".join(" ".join(Page(section).words).split())
         assert "160 queries have a novel relevant item, 160 an observed one" in words
         for name in ("novel R@10", "novel P@1", "observed R@10", "H", "novel in top 10"):
@@ -87,14 +87,16 @@ class TestPage:
     def test_all_sections_are_there_and_every_link_leads_to_one(self, page):
         parsed = Page(page)
         assert parsed.open == []
-        wanted = ["headline", "mixed", "similarity", "slices", "items", "curves", "latency", "provenance"]
+        wanted = [
+            "headline", "mixed", "exposure", "similarity", "slices", "items", "curves", "latency", "provenance"
+        ]  # fmt: skip
         assert parsed.links == [f"#{name}" for name in wanted]
         assert set(wanted) <= set(parsed.ids)
         assert len(parsed.ids) == len(set(parsed.ids)), "ids are unique, those of the plots too"
         assert page.lstrip().startswith("<!doctype html>")
         assert '<html lang="en">' in page
-        assert parsed.tags.count("svg") == 8
-        assert page.count('role="img" aria-label=') == 8
+        assert parsed.tags.count("svg") == 9
+        assert page.count('role="img" aria-label=') == 9
         assert "The model has no learning curves" in page
 
     def test_the_page_loads_nothing(self, page):

@@ -16,6 +16,7 @@ from markupsafe import Markup
 import metaxc
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
+from metaxc.evaluation.exposure import TRIED_METRICS, format_exposure
 from metaxc.research import charts
 from metaxc.research.report.comparison import (
     RESAMPLES,
@@ -29,6 +30,7 @@ from metaxc.research.report.mixed_ranking import COLUMNS as MIXED_COLUMNS
 from metaxc.research.report.mixed_ranking import MixedCell
 from metaxc.research.report.report_data import Report
 
+CURVE_COLUMNS = ("P@1", "R@10", "novel R@10", "observed R@10", "H", "novel share")
 TEMPLATE = "report.html.j2"
 SHORT_NAMES = {"model": "model", "adapted": "its encoder", "bare": "bare"}
 MARKS = {"better": "▲", "worse": "▼", "same": "≈"}
@@ -54,6 +56,7 @@ def render_page(report: Report, provenance: Provenance) -> str:
     names = dict(report.systems)
     plots = {
         "clicks": Markup(charts.draw_click_recall(report.mixed.rows)),
+        "exposure": Markup(charts.draw_exposures(report.exposure.points)) if report.exposure.points else "",
         "gain": Markup(charts.draw_gains(report.gains.bins)),
         "slices": [Markup(charts.draw_slices(part, names)) for part in report.slices],
         "curves": [Markup(charts.draw_curve(curve)) for curve in report.curves],
@@ -66,6 +69,8 @@ def render_page(report: Report, provenance: Provenance) -> str:
         plots=plots,
         shown=SHOWN_METRICS,
         mixed_columns=MIXED_COLUMNS,
+        curve_columns=CURVE_COLUMNS,
+        tried_columns=TRIED_METRICS,
         settings=SETTING_NAMES,
         short=SHORT_NAMES,
         level=SIGNIFICANCE_LEVEL,
@@ -91,6 +96,7 @@ def _environment() -> Environment:
         verdict=format_verdict,
         rank=format_rank,
         milliseconds=format_milliseconds,
+        exposure=lambda number: format_exposure(number).replace("-", "−"),
         similarity=lambda number: f"{number:.3f}",
     )
     environment.globals.update(

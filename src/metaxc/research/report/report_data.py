@@ -33,6 +33,7 @@ from metaxc.research.report.comparison import (
     evaluate_system,
     summarise,
 )
+from metaxc.research.report.exposure_section import ExposureSection, describe_exposure
 from metaxc.research.report.gains import ItemGains, compute_gains
 from metaxc.research.report.mixed_ranking import MixedRanking, compare_mixed_ranking
 from metaxc.research.report.slices import Slices, compute_slices
@@ -111,6 +112,7 @@ class Report:
         summary: The result in a few sentences.
         headlines: The table of each setting.
         mixed: Novel and observed items in the generalized ranking.
+        exposure: What the exposure of novel items costs and brings.
         gains: Gains and losses of single novel items.
         slices: R@10 by kind of item and of query.
         curves: Learning curves, where the model has them.
@@ -127,6 +129,7 @@ class Report:
     summary: str
     headlines: Mapping[str, Headline]
     mixed: MixedRanking
+    exposure: ExposureSection
     gains: ItemGains
     slices: Sequence[Slices]
     curves: Sequence[LearningCurve]
@@ -168,6 +171,7 @@ def build_report(
         systems.append(evaluate_system(key, name, build_search(), dataset))
     print_status("comparing the systems")
     headlines = compare_systems(systems)
+    exposure = describe_exposure(model, systems[0], systems[-1], dataset, print_status)
     gains = compute_gains(model, systems[0], systems[-1], dataset)
     slices = compute_slices(systems, dataset)
     print_status("measuring latency")
@@ -179,6 +183,7 @@ def build_report(
         summarise(headlines),
         headlines,
         compare_mixed_ranking(systems),
+        exposure,
         gains,
         slices,
         learning_curves(model.about),
