@@ -146,8 +146,8 @@ class TestPropensity:
         }
         assert found.describe() == (
             f"Generalized PSP@1 is {POPULAR:.1f} at exposure 0, {100 - POPULAR:.0f} % below the bare encoder (100.0). "
-            "Exposure 0.3 restores it to 100.0, within 10 %, and changes P@1 from 50.0 to 100.0, R@10 from 50.0 to "
-            "100.0, novel R@10 from 0.0 to 100.0."
+            "Exposure 0.3 restores it to 100.0 (at most 10 % below), and changes P@1 from 50.0 to 100.0, R@10 from "
+            "50.0 to 100.0, novel R@10 from 0.0 to 100.0."
         )
 
     def test_nearest_to_the_exposure_that_was_evaluated(self, model, data, perfect):

@@ -13,10 +13,18 @@ from metaxc.errors import DataError
 from metaxc.evaluation import evaluate, model_search
 from metaxc.irene import Irene, IreneConfig
 from metaxc.irene.model_parts import ConfiguredParts
-from metaxc.tuning import Quality, choose_constants, fit_fold
+from metaxc.tuning import (
+    CalibrationChoice,
+    MixedQuality,
+    Quality,
+    Setting,
+    choose_constants,
+    fit_fold,
+    learn_fold_encoder,
+)
 from metaxc.tuning.choices import Candidate
-from metaxc.tuning.fitted_folds import SLACK
 from metaxc.tuning.grids import DEFAULT_COMBINE
+from metaxc.tuning.qualities import SLACK
 
 
 @pytest.mark.parametrize(
@@ -175,7 +183,11 @@ def test_what_a_generator_learns_from(world, monkeypatch, scheme):
     observed, rows, clicks = training_clicks(world.dataset)
     folds = Fold.partition(clicks, config.seed, config.folds)
     parts = Spy(config)
-    fitted = [fit_fold(parts, Marking(world), fold, observed, rows, clicks) for fold in folds]
+    encoding, data = Marking(world), (observed, rows, clicks)
+    fitted = [
+        fit_fold(parts, encoding, learn_fold_encoder(parts, encoding, fold, *data), fold, *data)
+        for fold in folds
+    ]
     _, trained = choose_constants(parts, fitted)
     for episodes in given:
         for episode in episodes:
@@ -198,8 +210,9 @@ def test_what_a_generator_learns_from(world, monkeypatch, scheme):
 
 def test_auto_takes_the_gate_only_where_it_is_shown_to_help():
     def candidate(kind, zero_shot, generalized):
-        quality = [Quality(value, value) for value in (zero_shot, generalized)]
-        return Candidate(kind, DEFAULT_COMBINE, [], *quality, Calibration())
+        mixed = MixedQuality(generalized, generalized, 0, 0, 0, np.zeros(7))
+        choice = CalibrationChoice(Setting(Calibration(), 1.0), mixed, generalized, mixed, [])
+        return Candidate(kind, DEFAULT_COMBINE, [], choice, Quality(zero_shot, zero_shot))
 
     combine = candidate("combine", 50, 40)
     assert candidate("gated", 50 + 2 * SLACK, 40).beats(combine)
@@ -246,7 +259,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     "place",
     [
-        "tuning.choices.tune_calibration",
+        "tuning.choices.choose_calibration",
         "irene.model_parts.ridge",
         "irene.model_parts.NearestSelector",
         "irene.model_parts.train_generator",

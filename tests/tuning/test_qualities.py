@@ -4,7 +4,7 @@ import torch
 from scipy.sparse import csr_array
 
 from metaxc.tuning import MixedQuality, Quality, Relevance, ranking_quality
-from metaxc.tuning.qualities import SLACK, SLICE_SLACK, mean_mixed_quality, mean_quality
+from metaxc.tuning.qualities import SLACK, mean_mixed_quality, mean_quality
 
 # Items 0 to 3 are observed with 1, 5, 12 and 200 clicks, items 4 and 5 are novel.
 NOVEL = np.array([False, False, False, False, True, True])
@@ -55,9 +55,9 @@ def test_nobody_asks_for_a_novel_item():
     assert (found.novel, found.observed, found.harmonic_mean) == (0.0, 100.0, 0.0)
 
 
-def test_a_shortfall_counts_only_what_is_missing_beyond_the_slack():
+def test_a_shortfall_counts_only_what_is_missing():
     alone = mixed(by_clicks=[50, 40, 30, np.nan, 10, 10, 10])
-    other = mixed(by_clicks=[90, 40 - SLICE_SLACK - 2, 30 - SLICE_SLACK, 0, np.nan, 10 - SLICE_SLACK - 3, 10])
+    other = mixed(by_clicks=[90, 40 - 2, 30, 0, np.nan, 10 - 3, 10])
     assert other.shortfall(alone) == pytest.approx(5.0)
     assert alone.shortfall(alone) == 0
 

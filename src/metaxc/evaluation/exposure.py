@@ -163,8 +163,8 @@ class PropensityComparison:
             if name != METRIC
         )
         return (
-            f"{start} Exposure {format_exposure(found['exposure'])} restores it to {found[METRIC]:.1f}, within "
-            f"{TOLERANCE:g} %, and changes {changes}."
+            f"{start} Exposure {format_exposure(found['exposure'])} restores it to {found[METRIC]:.1f} "
+            f"(at most {TOLERANCE:g} % below), and changes {changes}."
         )
 
     def to_dict(self) -> dict[str, Any]:
