@@ -55,10 +55,12 @@ def test_nobody_asks_for_a_novel_item():
     assert (found.novel, found.observed, found.harmonic_mean) == (0.0, 100.0, 0.0)
 
 
-def test_a_shortfall_counts_only_what_is_missing():
+def test_a_shortfall_is_the_sum_of_what_is_missing_in_each_slice():
+    """What is found more often in one slice does not make up for another; unknown slices count nothing."""
     alone = mixed(by_clicks=[50, 40, 30, np.nan, 10, 10, 10])
-    other = mixed(by_clicks=[90, 40 - 2, 30, 0, np.nan, 10 - 3, 10])
+    other = mixed(by_clicks=[90, 38, 30, 0, np.nan, 7, 10])
     assert other.shortfall(alone) == pytest.approx(5.0)
+    assert alone.shortfall(other) == pytest.approx(40.0)
     assert alone.shortfall(alone) == 0
 
 
