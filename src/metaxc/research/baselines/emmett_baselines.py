@@ -36,7 +36,7 @@ from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers, ridge
 from metaxc.data import ClickLog, Dataset
 from metaxc.data.clicks import click_mask, draw_clicks
-from metaxc.emmett import Emmett
+from metaxc.emmett import Calibration, Emmett
 from metaxc.encoders import Encoder
 from metaxc.encoders.training.losses import contrastive_loss
 from metaxc.errors import DataError
@@ -78,7 +78,7 @@ class NGAME:
         """The fitted model; its meta-classifiers are the embeddings themselves."""
         observed, clicks, queries, everything = embed_training_data(self.encoder, dataset)
         items = np.ascontiguousarray(everything[observed])
-        calibration = None
+        calibration = Calibration(novelty_prior=0.0)  # no neighbours for an item with clicks
         fold = TuningFold.draw(queries, clicks, self.seed)
         if fold is not None:
             classifiers = self.classifiers(queries[fold.training_rows], fold.training_clicks)
@@ -157,7 +157,7 @@ class DEXA:
         """The fitted model; its meta-classifiers are embedding + cluster vector."""
         observed, clicks, queries, everything = embed_training_data(self.encoder, dataset)
         items = np.ascontiguousarray(everything[observed])
-        calibration = None
+        calibration = Calibration(novelty_prior=0.0)  # no neighbours for an item with clicks
         fold = TuningFold.draw(queries, clicks, self.seed)
         if fold is not None:  # clusters and vectors are trained without the fold's pseudo-novel items
             training = (queries[fold.training_rows], fold.training_clicks)
