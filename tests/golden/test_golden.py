@@ -1,4 +1,10 @@
-"""The same metrics, the same hits, to the last digit, as before the code was consolidated; old folders still open."""
+"""The same metrics and the same hits, to the last digit, from commit to commit; and folders of older code still open.
+
+The records of `Irene` and of the catalog guard refactorings: a change that is not meant to change results changes none
+of them. They were made anew when constants came to be chosen with novel items in view (one vector for any number of
+clicks, exposure). `old_model` and `old_catalog` are older: folders of the first format and what was answered with them
+then. They are never made anew.
+"""
 
 from __future__ import annotations
 
@@ -120,12 +126,31 @@ def unpack(name: str, folder: Path) -> Path:
 
 
 def test_a_model_folder_of_the_old_code_opens(world, golden, tmp_path):
-    golden("world_combine", result(Emmett.load(unpack("old_model", tmp_path)), world.dataset))
+    model = Emmett.load(unpack("old_model", tmp_path))
+    golden("old_model", result(model, world.dataset))
+    assert (model.calibration.novelty_prior, model.calibration.exposure) == (0, 0)
+    assert model.vectors[:, -1].tolist() == model.novel.astype(float).tolist()
+    expected = Emmett(
+        model.encoder,
+        model.classifiers,
+        model.embeddings,
+        model.generator,
+        model.items,
+        model.observed,
+        neighbours=model.neighbours,
+        neighbour_prior=model.neighbour_prior,
+        calibration=model.calibration,
+    )
+    np.testing.assert_allclose(
+        model.vectors, expected.vectors, atol=1e-6
+    )  # the formula of today gives the same
 
 
 def test_a_catalog_of_the_old_code_opens(golden, tmp_path):
     with Catalog.open(unpack("old_catalog", tmp_path), Emmett.load(unpack("old_model", tmp_path))) as catalog:
-        golden("catalog", live(catalog))
+        answers = live(catalog)
+    # What happens at a first click is not what it was then: the formula is another one.
+    golden("old_catalog", {stage: answers[stage] for stage in ("opened", "added")})
 
 
 def cut(dataset: Dataset, items: int, train: int, test: int) -> Dataset:

@@ -39,6 +39,11 @@ def dexa(world):
     return DEXA(world.encoder, GROUPS, config=config).fit_emmett(world.dataset)
 
 
+def with_novelty(vectors, novelty):
+    """The vectors with their last coordinate."""
+    return np.pad(vectors, ((0, 0), (0, 1)), constant_values=novelty)
+
+
 def evaluate_scorer(scorer, world):
     return evaluate(scorer_search(scorer, len(world.dataset.items)), world.dataset, intervals=False)
 
@@ -47,14 +52,14 @@ class TestNGAME:
     def test_a_novel_item_is_its_embedding(self, world, ngame):
         rows = world.dataset.novel_rows
         embeddings = world.encoder.encode_items([world.dataset.items.texts[row] for row in rows])
-        np.testing.assert_array_equal(ngame.represent(embeddings), embeddings)
-        np.testing.assert_array_equal(ngame.vectors[rows], embeddings)
+        np.testing.assert_array_equal(ngame.represent(embeddings), with_novelty(embeddings, 1))
+        np.testing.assert_array_equal(ngame.vectors[rows], with_novelty(embeddings, 1))
         assert ngame.explain("i4").neighbour_share == 0
 
     def test_an_observed_item_has_its_classifier_too(self, world, ngame):
         c, n = ngame.calibration, ngame.classifiers.clicks[0]
         own = c.own * n / (n + c.prior_clicks) * ngame.classifiers.weights[0]
-        np.testing.assert_allclose(ngame.vectors[0], world.encoder.items[0] + own, atol=1e-6)
+        np.testing.assert_allclose(ngame.vectors[0], [*(world.encoder.items[0] + own), 0], atol=1e-6)
 
     def test_it_finds_observed_items_and_not_novel_ones(self, world):
         found = evaluate_scorer(NGAME(world.encoder).fit(world.dataset), world)
@@ -80,7 +85,7 @@ class TestDEXA:
         embeddings = world.encoder.encode_items([world.dataset.items.texts[row] for row in rows])
         clusters = (embeddings @ dexa.selector.centroids.T).argmax(axis=1)
         np.testing.assert_array_equal(
-            dexa.represent(embeddings), embeddings + dexa.neighbour_vectors[clusters]
+            dexa.represent(embeddings), with_novelty(embeddings + dexa.neighbour_vectors[clusters], 1)
         )
         np.testing.assert_array_equal(dexa.vectors[rows], dexa.represent(embeddings))
 
@@ -90,8 +95,17 @@ class TestDEXA:
         c, n = dexa.calibration, dexa.classifiers.clicks[0]
         own = c.own * n / (n + c.prior_clicks) * dexa.classifiers.weights[0]
         np.testing.assert_allclose(
-            dexa.vectors[0], embedding + dexa.neighbour_vectors[cluster] + own, atol=1e-6
+            dexa.vectors[0], [*(embedding + dexa.neighbour_vectors[cluster] + own), 0], atol=1e-6
         )
+
+    @pytest.mark.parametrize("method", [NGAME, DEXA])
+    def test_without_a_fold_an_observed_item_has_all_three_too(self, world, method, monkeypatch):
+        """The cluster vector counts once, however many clicks there are."""
+        monkeypatch.setattr(TuningFold, "draw", lambda *args: None)
+        model = method(world.encoder).fit_emmett(world.dataset)
+        c, n = model.calibration, model.classifiers.clicks[0]
+        own = c.own * n / (n + c.prior_clicks) * model.classifiers.weights[0]
+        np.testing.assert_allclose(model.vectors[0], [*(model.embeddings[0] + own), 0], atol=1e-6)
 
     def test_it_learns_what_the_embeddings_lack(self, world, dexa):
         found = evaluate_scorer(emmett_scorer(dexa, world.dataset), world)
@@ -100,7 +114,8 @@ class TestDEXA:
 
     def test_an_untrained_dexa_is_the_bare_encoder(self, world):
         model = DEXA(world.encoder, 7, config=DexaConfig(epochs=0)).fit_emmett(world.dataset)
-        np.testing.assert_array_equal(model.represent(["i4"]), world.encoder.encode_items(["i4"]))
+        bare = world.encoder.encode_items(["i4"])
+        np.testing.assert_array_equal(model.represent(["i4"]), with_novelty(bare, 1))
 
     def test_explained_by_its_cluster_saved_and_loaded(self, dexa, tmp_path):
         dexa.save(tmp_path / "m")
@@ -183,7 +198,7 @@ def test_all_novel_items_may_be_revealed(world):
     assert len(training_clicks(derived)[0]) == len(world.dataset.items)
     recipe = Irene(IreneConfig(folds=0), encoder=world.encoder)
     fitted = Retrained(recipe, revealed_clicks(world.dataset, world.dataset.novel_rows, 2)).fit(world.dataset)
-    assert fitted.vectors.shape == (len(world.dataset.items), world.encoder.dim)
+    assert fitted.vectors.shape == (len(world.dataset.items), world.encoder.dim + 1)
 
 
 def test_a_revealed_item_learns_from_its_own_clicks(world):

@@ -1,4 +1,4 @@
-"""Every baseline gives what it gave before the code was consolidated, to the last digit."""
+"""Every baseline gives what it gave when its record was made, to the last digit."""
 
 import hashlib
 
