@@ -131,8 +131,8 @@ def test_the_query_expansion_is_saved_with_the_model(world, tmp_path, monkeypatc
     assert len(model.expansion) == 300
     asked = world.dataset.test.queries.texts[:5]
     embedded = model.embed_queries(asked)
-    assert np.abs(model.encode_queries(asked) - embedded).max() > 0.01
-    assert np.array_equal(model.encode_queries(asked), model.expansion.expand(embedded))
+    assert np.abs(model.encode_queries(asked)[:, :-1] - embedded).max() > 0.01
+    assert np.array_equal(model.encode_queries(asked)[:, :-1], model.expansion.expand(embedded))
     model.save(tmp_path / "m")
     again = type(model).load(tmp_path / "m")
     assert again.search(asked) == model.search(asked)
