@@ -145,4 +145,4 @@ class TestEvaluate:
         assert "propensity" not in printed["generalized"]
 
     def test_an_exposure_that_is_no_number(self, trained, data):
-        assert "Invalid value for --exposure" in str(evaluate(trained, data, "--exposure", "nan").exception)
+        assert "exposure is out of range" in str(evaluate(trained, data, "--exposure", "nan").exception)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +13,11 @@ from metaxc.cli.shared import (
     Base,
     Cache,
     Data,
+    Exposure,
     Json,
     Model,
     Threads,
+    check_exposure,
     load_model,
     print_json,
     print_status,
@@ -58,13 +59,7 @@ def evaluate(
             'no pretrained base of its own), and print it under "baseline" with --json.'
         ),
     ] = None,
-    exposure: Annotated[
-        float | None,
-        typer.Option(
-            help="Evaluate with this value added to the score of an item without clicks.  [default: the one chosen in "
-            "training]"
-        ),
-    ] = None,
+    exposure: Exposure = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
@@ -102,8 +97,7 @@ def evaluate(
 
     if baseline not in (None, "encoder"):
         raise ConfigError("Unknown baseline", got=baseline, expected="encoder")
-    if exposure is not None and not math.isfinite(exposure):
-        raise ConfigError("Invalid value for --exposure", got=exposure, expected="a finite number")
+    exposure = check_exposure(exposure)
     trained = load_model(model, base, cache)
     dataset, _ = with_split(read_folder(data), trained.about.get("split"))
     encoders = encoder_baselines(trained.encoder) if baselines else {}

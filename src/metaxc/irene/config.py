@@ -80,6 +80,7 @@ class IreneConfig(BaseModel):
     )
     exposure: float | None = Field(
         None,
+        allow_inf_nan=False,
         description="added to the score of an item without clicks; chosen on pseudo-novel items if not given. A search "
         "may use another value",
     )
