@@ -146,3 +146,24 @@ def test_an_encoder_cached_under_the_older_name_is_found(dataset):
     settings = {**dict(zip(names, (5, 800, 1024, 2e-3, 0.75, 12.0, 0.1), strict=True))}
     settings |= {"clustered": False, "mined": False}
     assert towers.fingerprint == json_digest([towers.base.fingerprint, settings, True, texts])
+
+
+def test_towers_may_be_applied_to_any_extent_and_static_ones_only_as_trained(dataset, tiny):
+    base = Pretrained(str(tiny), None, "torch")
+    observed, rows, clicks = training_clicks(dataset)
+    config = AdapterConfig(epochs=5, batch=32, learning_rate=0.02)
+    encoding = TowerEncoding(base, dataset, config)
+    assert encoding.extents == (1.0, 0.5, 0.0)
+    assert TowerEncoding(base, dataset, config, static=True).extents == (1.0,)
+    given = TowerEncoding(base, dataset, config.model_copy(update={"extent": 0.5}))
+    assert given.extents == (0.5,)
+    assert given.fingerprint == encoding.fingerprint  # applied after training: trained encoders are shared
+    encoder = encoding.learn(rows, observed, clicks, 0)
+    assert encoding.adapt(encoder, 1.0) is encoder
+    frozen_queries, frozen_items = encoding.embed(encoding.adapt(encoder, 0.0), rows)
+    np.testing.assert_allclose(frozen_queries, encoding.queries[rows], atol=1e-6)
+    np.testing.assert_allclose(frozen_items, encoding.items, atol=1e-6)
+    assert np.abs(encoding.embed(encoder, rows)[1] - frozen_items).max() > 0.1
+    half = encoding.adapt(encoder, 0.5)
+    texts = dataset.items.texts[:5]
+    np.testing.assert_allclose(half.encode_items(texts), encoding.embed(half, rows)[1][:5], atol=1e-5)

@@ -1,0 +1,84 @@
+"""How far the encoder is adapted to the clicks is chosen on the folds."""
+
+import numpy as np
+import pytest
+
+from metaxc.artifacts import Stages
+from metaxc.irene import IreneConfig
+from metaxc.irene.training_run import TrainingRun
+
+CONFIG = IreneConfig(encoder="pretrained", expansion_queries=0, folds=2)
+
+
+class Blending:
+    """An encoding whose frozen embeddings are noise, or know everything, and whose training did the other. What
+    `learn` returns is the number of the fold; `adapt` notes how far it is applied."""
+
+    extents = (1.0, 0.5, 0.0)
+
+    def __init__(self, world, frozen, trained):
+        self.world, self.frozen, self.trained = world, frozen, trained
+        self.learnt = []
+
+    def learn(self, query_rows, item_rows, clicks, seed):
+        self.learnt.append((query_rows, item_rows))
+        return len(self.learnt)
+
+    def adapt(self, encoder, extent):
+        return extent
+
+    def embed(self, extent, query_rows):
+        queries = np.asarray(self.world.encoder.queries)[query_rows]
+        blend = extent * self.trained + (1 - extent) * self.frozen
+        return queries, (blend / np.linalg.norm(blend, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def worlds(world):
+    """Item vectors that know which queries click them, and such that know nothing."""
+    groups = np.repeat(np.arange(40), 5)
+    queries = np.asarray(world.encoder.queries)[:800].reshape(40, 20, -1).mean(axis=1)
+    noise = np.random.default_rng(0).normal(size=(200, queries.shape[1]))
+    return queries[groups] + 0.02 * noise, noise
+
+
+def run(world, encoding, tmp_path, config=CONFIG):
+    found = TrainingRun(
+        config, world.dataset, Stages(tmp_path, lambda line: None), world.encoder, None, None, ""
+    )
+    found.__dict__["encoding"] = encoding
+    return found
+
+
+@pytest.mark.parametrize(("knows", "extent"), [("trained", 1.0), ("frozen", 0.0)])
+def test_the_extent_at_which_items_are_found_best_is_taken(world, worlds, knows, extent, tmp_path):
+    """Where training made of the frozen encoder something that does not carry over to new items, it is left out."""
+    good, bad = worlds
+    encoding = Blending(world, *((bad, good) if knows == "trained" else (good, bad)))
+    constants, trained = run(world, encoding, tmp_path).choose_constants()
+    assert constants.adaptation == extent
+    assert trained is None
+    assert set(constants.adaptations) == {"1", "0.5", "0"}
+    means = {
+        name: np.mean([*found["zero_shot"].values(), *[found["generalized"][k] for k in ("P@1", "R@10")]])
+        for name, found in constants.adaptations.items()
+    }
+    assert means[f"{extent:g}"] == max(means.values())
+    assert means["1"] != pytest.approx(means["0"], abs=5)
+    assert constants.pseudo_novel == constants.adaptations[f"{extent:g}"]
+    assert len(encoding.learnt) == CONFIG.folds  # once per fold, not once per extent
+
+
+def test_where_all_are_alike_the_trained_one_is_taken(world, worlds, tmp_path):
+    encoding = Blending(world, worlds[0], worlds[0])
+    assert run(world, encoding, tmp_path).choose_constants()[0].adaptation == 1.0
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 1.0), (0.5, 0.5)])
+def test_without_folds_it_is_what_was_given_or_as_trained(world, worlds, given, expected, tmp_path):
+    config = CONFIG.model_copy(
+        update={"folds": 0, "adapter": CONFIG.adapter.model_copy(update={"extent": given})}
+    )
+    constants, _ = run(world, Blending(world, *worlds), tmp_path, config).choose_constants()
+    assert constants.adaptation == expected
+    assert constants.pseudo_novel == {"skipped": "not asked for"}
