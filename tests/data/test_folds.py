@@ -137,9 +137,19 @@ class TestWindowsOfTime:
         assert not np.isin(later, folds[1].observed).any()
         assert not np.isin(later, folds[1].novel).any()
         assert folds[1].training(clicks)[1].shape[1] == len(folds[1].observed) == 98
-        _, judged = folds[1].validation(clicks)
+        assert folds[1].validation(clicks)[1][:, folds[1].novel].nnz > 0
+
+    def test_clicks_on_later_items_do_not_validate(self, shop):
+        """With a fifth of the items in each window, some later items are clicked before the second window ends."""
+        clicks, _ = shop
+        fold = Fold.roll_back(*shop, 2, item_share=0.2)[1]
+        later = np.flatnonzero(fold.later_items)
+        assert later.tolist() == list(range(96, 120))
+        asked = csr_array((fold.future.astype(np.float32), clicks.indices, clicks.indptr), clicks.shape)
+        assert asked[:, later].sum() > 20
+        _, judged = fold.validation(clicks)
         assert judged[:, later].nnz == 0
-        assert judged[:, folds[1].novel].nnz > 0
+        assert judged.nnz == asked.sum() - asked[:, later].sum()
 
     def test_a_query_asked_again_learns_by_its_earlier_clicks_and_validates_by_its_later_ones(
         self, shop, folds

@@ -43,7 +43,7 @@ def test_a_mixed_ranking_by_hand():
 
 
 def test_weighted_clicks_fall_into_the_slice_of_their_whole_number():
-    clicks = CLICKS + np.array([0.9, 0.5, 0, 0, 0, 0])
+    clicks = CLICKS + np.array([1.9, 4.5, 0, 0, 0, 0])  # 2.9 and 9.5
     found = Relevance(RELEVANT, NOVEL, clicks).quality(RANKED)
     np.testing.assert_array_equal(
         found.by_clicks, Relevance(RELEVANT, NOVEL, CLICKS).quality(RANKED).by_clicks
