@@ -78,6 +78,16 @@ class TestNovelItems:
             assert found.quality.mean == pytest.approx(found.best_mean)
         assert found.alone.novel == 0
 
+    @pytest.mark.xfail(
+        strict=True, reason="the search does not cross a plateau: no single move shows a novel item"
+    )
+    def test_they_are_found_also_where_the_first_steps_show_none(self):
+        """The same tie, but the nearest novel item is 0.15 below the tenth: further than any one move lifts it."""
+        tied = build(np.linspace(0.15, 0.3, TOPICS), first=10, tenth=3, novel=3)
+        shown = tied.quality(Setting(Calibration(exposure=0.32), 0.5))
+        assert (shown.novel, shown.mean) == (100, tied.quality(ENCODER_ALONE).mean)
+        assert choose(tied).quality.novel > 90
+
     def test_a_small_loss_is_paid_for_them_and_a_cost_of_0_pays_nothing(self):
         """In four topics, those with the smallest gaps, the tenth item is clicked once more than the novel one."""
         dear = build(self.gaps, first=10, tenth=np.where(np.arange(TOPICS) < 4, 4, 3), novel=3)
