@@ -115,7 +115,7 @@ def test_search_explain_and_represent_agree_with_the_library(model, tmp_path):
         np.load(tmp_path / "v.npy"), library.represent(["huge cat", "tiny dog"]), atol=1e-6
     )
     lines = run("represent", model, "--queries", "fresh bread").stdout.splitlines()
-    assert len(json.loads(lines[0])["vector"]) == library.encoder.dim
+    assert len(json.loads(lines[0])["vector"]) == library.encoder.dim + 1
 
 
 def test_training_again_from_the_same_inputs_is_skipped_and_from_others_refused(model, data):

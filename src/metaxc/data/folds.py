@@ -170,7 +170,8 @@ class Fold:
 def draw_folds(dataset: Dataset, training: tuple[Rows, Rows, csr_array], count: int, seed: int) -> list[Fold]:
     """At most `count` folds that look like what will happen: windows of time where times are known, otherwise random.
 
-    As large a share of the observed items plays novel as is novel in the data set, within `NOVEL_SHARES`.
+    As large a share of the observed items plays novel as is novel in the data set, within `NOVEL_SHARES`; where that
+    gives too few validation queries, `SHARE`.
 
     Args:
         dataset: The data set.
@@ -179,11 +180,15 @@ def draw_folds(dataset: Dataset, training: tuple[Rows, Rows, csr_array], count: 
         seed: Draws random folds.
     """
     observed, query_rows, clicks = training
-    share = float(np.clip(dataset.novel_mask.mean(), *NOVEL_SHARES))
     times = training_times(dataset, observed, query_rows)
-    if times is None:
-        return Fold.partition(clicks, seed, count, item_share=share)
-    return Fold.roll_back(clicks, times, count, item_share=share)
+    for share in (float(np.clip(dataset.novel_mask.mean(), *NOVEL_SHARES)), SHARE):
+        if times is None:
+            folds = Fold.partition(clicks, seed, count, item_share=share)
+        else:
+            folds = Fold.roll_back(clicks, times, count, item_share=share)
+        if folds:
+            return folds
+    return []
 
 
 def _only(clicks: csr_array, kept: Mask | None) -> csr_array:

@@ -27,8 +27,9 @@ COST = 0.5
 SHORTFALL_WEIGHT = 0.75
 """What a point of pair recall below the encoder alone, in a slice by clicks, counts in points of novel R@10."""
 
-JUMPS = (-3, -1, 1, 3)
-"""Steps on a ladder that are tried at once: large ones leave a local optimum, small ones refine it."""
+JUMPS = (-8, -3, -1, 1, 3, 8)
+"""Steps on a ladder that are tried at once: large ones cross a plateau on which novel items stay hidden, small ones
+refine what was found."""
 
 NOVELTY_STARTS = (0, 4)
 """Steps of `novelty_prior`, 3 and 27 clicks, from which the search for novel items starts too."""
@@ -70,7 +71,7 @@ class CalibrationChoice:
     Args:
         setting: The constants.
         quality: In the mean over the folds.
-        best_mean: The best overall mean of P@1 and R@10 that any setting reached.
+        best_mean: The best overall mean of P@1 and R@10, which `cost` is counted from.
         alone: The quality of the encoder alone.
         curve: The quality by exposure, everything else as chosen.
     """
