@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import metaxc as package
 from metaxc import EmbeddingCache, Irene, Pretrained, __version__, read_folder
 from metaxc.data import Dataset
 from metaxc.research.latency import time_call
@@ -77,7 +78,7 @@ def run(folder: Path, cache: Path | None, encoders: Path | None, threads: int, m
         "items": len(dataset.items),
         "novel": int(dataset.novel_mask.sum()),
         "data": dataset.fingerprint,
-        "commit": git_commit(Path(__file__).parent),
+        "commit": git_commit(Path(package.__file__).parent),
         "command": f"python benchmarks/novel.py {folder.name}" + (" --model MODEL" if model else ""),
         "seed": 0,
         "threads": threads,
