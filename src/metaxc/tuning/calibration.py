@@ -5,8 +5,8 @@ which novel items are found best among all others. Most of that is free: many se
 novel items may vanish or be found (docs/decisions.md). What novel items gain must not be taken from items with a few
 clicks: where a slice of items by clicks is found less often than by the encoder alone, that counts against a setting.
 
-Every constant moves on a ladder of values without an end, up or down while that helps, so no choice ends at the edge of
-a grid.
+Every constant moves on a long ladder of values, up or down while that helps, so that no choice ends at the edge of a
+grid.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ def _ladder(start: float, factor: float, least: int = -12, most: int = 12) -> di
 LADDERS: dict[str, dict[int, float]] = {
     "own": _ladder(1.5, 1.3),
     "prior_clicks": _ladder(30.0, 3**0.5),
-    "novelty_prior": _ladder(3.0, 3**0.5),
+    "novelty_prior": _ladder(3.0, 3**0.5, least=-2),
     "novel_scale": _ladder(1.0, 1.1),
     "exposure": {step: copysign(0.04 * (1.35 ** abs(step) - 1), step) for step in range(-16, 17)},
     "strength": {-9: 0.0, **_ladder(1.0, 1.4, -8, 9)},
 }
-"""The values of each constant, by step; they reach from negligible to overwhelming."""
+"""The values of each constant, by step; they reach from negligible to overwhelming. Only the novelty has a bound: with
+a prior of at least 1 an item keeps half of it at its first click, so that a click does not take its place away."""
 
 PAIRS = (
     ("own", "prior_clicks"),
