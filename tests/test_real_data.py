@@ -44,7 +44,7 @@ def test_beats_the_bare_encoder_and_repeats_to_the_last_digit(tmp_path):
     found = []
     for name in ("first", "again"):
         cache = ("--cache", tmp_path / name)
-        metaxc("train", tmp_path / "data", "--out", tmp_path / f"{name}.model", *cache)
+        metaxc("train", tmp_path / "data", "--out", tmp_path / f"{name}.model", "--folds", "1", *cache)
         result = metaxc(
             "evaluate", tmp_path / f"{name}.model", tmp_path / "data", "--baseline", "encoder", *cache
         )
