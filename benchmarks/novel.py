@@ -28,6 +28,7 @@ import torch
 import metaxc as package
 from metaxc import EmbeddingCache, Irene, Pretrained, __version__, read_folder
 from metaxc.data import Dataset
+from metaxc.metrics import CLICK_SLICES
 from metaxc.research.latency import time_call
 from metaxc.research.report.page import git_commit
 
@@ -104,11 +105,10 @@ def run(folder: Path, cache: Path | None, encoders: Path | None, threads: int, m
 
 def render_table(results: dict) -> str:
     """The result file as the README's tables."""
-    lines = [
-        "| data set | | zero-shot P@1 | R@10 | all items P@1 | R@10 | novel R@10 | observed R@10 | H | "
-        "train ÷ encode |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    timed = any("times plain encoding" in row for row in results.values())
+    columns = ["zero-shot P@1", "R@10", "all items P@1", "R@10", "novel R@10", "observed R@10", "H"]
+    columns += ["train ÷ encode"] if timed else []
+    lines = [f"| data set | | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
     for name, row in sorted(results.items()):
         for system in (BARE, ADAPTED, MODEL):
             if system not in row["systems"]:
@@ -118,26 +118,22 @@ def render_table(results: dict) -> str:
             figures += [mixed["novel"]["R@10"], mixed["observed"]["R@10"], mixed["H"]]
             mark = "**" if system == MODEL else ""
             cells = [f"{mark}{figure:.1f}{mark}" for figure in figures]
-            cost = (
-                f"{row['times plain encoding']:.1f} ×"
-                if system == MODEL and "times plain encoding" in row
-                else ""
-            )
-            first = name if system == BARE else ""
-            lines.append(f"| {first} | {system} | {' | '.join(cells)} | {cost} |")
-    lines += ["", *render_clicks(results)]
-    return "\n".join(lines)
+            if timed:
+                known = system == MODEL and "times plain encoding" in row
+                cells.append(f"{row['times plain encoding']:.1f} ×" if known else "")
+            lines.append(f"| {name if system == BARE else ''} | {system} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *render_clicks(results)])
 
 
 def render_clicks(results: dict) -> list[str]:
     """Recall by training clicks of the item, as a Markdown table."""
-    slices = list(next(iter(results.values()))["systems"][MODEL]["generalized"]["by_clicks"])
-    lines = [f"| data set | | {' | '.join(slices)} |", "|---|---" + "|---" * len(slices) + "|"]
+    lines = [f"| data set | | {' | '.join(CLICK_SLICES)} |", "|---" * (len(CLICK_SLICES) + 2) + "|"]
     for name, row in sorted(results.items()):
         for system in (ADAPTED, MODEL):
             if system in row["systems"]:
                 found = row["systems"][system]["generalized"]["by_clicks"]
-                cells = ["" if one["value"] is None else f"{one['value']:.1f}" for one in found.values()]
+                values = [found[one]["value"] for one in CLICK_SLICES]
+                cells = ["" if value is None else f"{value:.1f}" for value in values]
                 lines.append(f"| {name if system == ADAPTED else ''} | {system} | {' | '.join(cells)} |")
     return lines
 
