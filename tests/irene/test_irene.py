@@ -210,7 +210,7 @@ def test_what_a_generator_learns_from(world, monkeypatch, scheme):
 
 def test_auto_takes_the_gate_only_where_it_is_shown_to_help():
     def candidate(kind, zero_shot, generalized):
-        mixed = MixedQuality(generalized, generalized, 0, 0, 0, np.zeros(7))
+        mixed = MixedQuality(generalized, generalized, 0, 0, 0, np.zeros(7), np.zeros(7, np.int64))
         choice = CalibrationChoice(Setting(Calibration(), 1.0), mixed, generalized, mixed, [])
         return Candidate(kind, DEFAULT_COMBINE, [], choice, Quality(zero_shot, zero_shot))
 

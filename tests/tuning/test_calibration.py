@@ -15,7 +15,7 @@ from metaxc.tuning import (
     Shortlist,
     choose_calibration,
 )
-from metaxc.tuning.calibration import LADDERS, SHORTFALL_WEIGHT
+from metaxc.tuning.calibration import LADDERS, SLICE_COST, SLICE_PRICE
 
 TOPICS = 30
 
@@ -152,8 +152,11 @@ class Landscape:
         self.quality = quality
 
 
+MANY = np.full(7, 10**12)  # pairs, so that a slice by clicks has no error
+
+
 def flat(mean, novel=0.0, by_clicks=0.0):
-    return MixedQuality(mean, mean, novel, 50.0, 0.0, np.full(7, by_clicks))
+    return MixedQuality(mean, mean, novel, 50.0, 0.0, np.full(7, by_clicks), MANY)
 
 
 def place(setting):
@@ -226,21 +229,51 @@ class TestLadders:
         assert str(LADDERS["exposure"][0]) == "0.0"
 
 
-def test_items_with_a_few_clicks_do_not_pay_for_novel_ones():
-    """From step 4 on a point of novel R@10 costs more points of a slice by clicks than it is worth."""
+def sliced(mean, novel, few):
+    """A quality with items of 1 or 2 clicks apart."""
+    return MixedQuality(mean, mean, novel, 50.0, 0.0, np.array([0, few, *[40.0] * 5]), MANY)
 
-    def quality(loss):
-        def of(setting):
-            step = place(setting)["exposure"]
-            lost = max(0, step - 4) * loss
-            return MixedQuality(50, 50, 10.0 + step, 50.0, 0.0, np.array([0, 40 - lost, *[40.0] * 5]))
 
-        return of
+@pytest.mark.parametrize(("loss", "reached"), [(0.5, max(LADDERS["exposure"])), (2, 4)])
+def test_items_with_a_few_clicks_do_not_pay_for_novel_ones(loss, reached):
+    """From step 4 on a point of novel R@10 costs less or more points of a slice by clicks than it is worth."""
 
-    alone = MixedQuality(40, 40, 0.0, 50.0, 0.0, np.array([0, 41, *[40.0] * 5]))
-    little, much = (
-        choose_calibration([Landscape(quality(loss))], alone, strength=1.0)
-        for loss in (0.5 / SHORTFALL_WEIGHT, 2 / SHORTFALL_WEIGHT)
-    )
-    assert place(much.setting)["exposure"] == 4
-    assert place(little.setting)["exposure"] == max(LADDERS["exposure"])
+    def quality(setting):
+        step = place(setting)["exposure"]
+        return sliced(50, 10.0 + step, 40 - max(0, step - 4) * loss)
+
+    found = choose_calibration([Landscape(quality)], sliced(40, 0.0, 40), strength=1.0)
+    assert place(found.setting)["exposure"] == reached
+
+
+class TestPaidForItemsWithAFewClicks:
+    """Each step up of `own` costs 0.1 points of accuracy; items with a few clicks are 30 points below the encoder."""
+
+    def choose(self, gain, novel=lambda step: 10.0, cost=0.0):
+        def quality(setting):
+            step = place(setting)["own"]
+            return sliced(50 - 0.1 * abs(step), novel(step), 10 + gain * step)
+
+        return choose_calibration([Landscape(quality)], sliced(40, 0.0, 40), cost=cost)
+
+    def test_a_further_half_point_is_paid_for_them(self):
+        found = self.choose(gain=0.2 * SLICE_PRICE)
+        assert found.best_mean - found.quality.mean == pytest.approx(SLICE_COST)
+
+    def test_but_not_for_little(self):
+        assert self.choose(gain=0.05 * SLICE_PRICE).quality.mean == 50
+
+    def test_not_for_novel_items(self):
+        found = self.choose(gain=0.05 * SLICE_PRICE, novel=lambda step: 10.0 + 5 * step)
+        assert found.quality.mean == 50
+
+    def test_not_at_the_expense_of_novel_items(self):
+        found = self.choose(gain=0.2 * SLICE_PRICE, novel=lambda step: 30.0 - 3 * step)
+        assert found.quality.mean == 50
+
+    def test_and_not_where_they_are_found_as_often_as_by_the_encoder(self):
+        def quality(setting):
+            step = place(setting)["own"]
+            return sliced(50 - 0.1 * abs(step), 10.0, 40 + 5 * step)
+
+        assert choose_calibration([Landscape(quality)], sliced(40, 0.0, 40), cost=0.0).quality.mean == 50

@@ -26,8 +26,9 @@ def mixed(**figures):
     names = ("precision", "recall", "novel", "observed", "novel_share")
     values = {name: float(figures.pop(name, 0.0)) for name in names}
     by_clicks = np.array(figures.pop("by_clicks", [np.nan] * 7), dtype=np.float64)
+    pairs = np.array(figures.pop("pairs", [10**12] * 7))
     assert not figures
-    return MixedQuality(**values, by_clicks=by_clicks)
+    return MixedQuality(**values, by_clicks=by_clicks, pairs=pairs)
 
 
 def test_a_mixed_ranking_by_hand():
@@ -40,6 +41,7 @@ def test_a_mixed_ranking_by_hand():
     assert found.novel_share == pytest.approx(100 * 2 / 8)  # padding is no result
     # Slices 0, 1-2, 3-4, 5-9, 10-29, 30-99, 100+: pairs (q0, 4), (q2, 4), (q2, 5); (q0, 0); -; -; -; -; (q1, 3).
     np.testing.assert_allclose(found.by_clicks, [200 / 3, 0, np.nan, np.nan, np.nan, np.nan, 100])
+    np.testing.assert_array_equal(found.pairs, [3, 1, 0, 0, 0, 0, 1])
 
 
 def test_weighted_clicks_fall_into_the_slice_of_their_whole_number():
@@ -59,9 +61,17 @@ def test_a_shortfall_is_the_sum_of_what_is_missing_in_each_slice():
     """What is found more often in one slice does not make up for another; unknown slices count nothing."""
     alone = mixed(by_clicks=[50, 40, 30, np.nan, 10, 10, 10])
     other = mixed(by_clicks=[90, 38, 30, 0, np.nan, 7, 10])
-    assert other.shortfall(alone) == pytest.approx(5.0)
-    assert alone.shortfall(other) == pytest.approx(40.0)
+    assert other.shortfall(alone) == pytest.approx(5.0, abs=1e-3)
+    assert alone.shortfall(other) == pytest.approx(40.0, abs=1e-3)
     assert alone.shortfall(alone) == 0
+
+
+def test_a_shortfall_within_the_standard_error_counts_nothing():
+    """Of 100 pairs half are found: the standard error is 5 points. Of one pair nothing is known."""
+    alone = mixed(by_clicks=[50, 100, *[np.nan] * 5], pairs=[100, 1, 0, 0, 0, 0, 0])
+    np.testing.assert_allclose(alone.slice_errors()[:2], [5, 43.3], atol=0.1)
+    assert mixed(by_clicks=[45.1, 57, *[np.nan] * 5]).shortfall(alone) == 0
+    assert mixed(by_clicks=[41, 57, *[np.nan] * 5]).shortfall(alone) == pytest.approx(4)
 
 
 def test_the_mean_over_folds_takes_slices_where_they_are_known():
@@ -86,6 +96,7 @@ def test_the_mean_over_folds_takes_slices_where_they_are_known():
     assert (found.novel, found.observed, found.novel_share) == (40, 20, 10)
     assert found.harmonic_mean == pytest.approx(2 * 40 * 20 / 60)  # of the means, not the mean of both
     np.testing.assert_array_equal(found.by_clicks, [20, 8, np.nan, 1, 1, 1, 1])
+    np.testing.assert_array_equal(found.pairs, [2 * 10**12] * 7)
 
 
 def test_figures_by_name():

@@ -55,12 +55,14 @@ class MixedQuality(Quality):
         novel_share: The share of novel items among the first ten.
         by_clicks: (slices,) the share of relevant query-item pairs that are found, by clicks of the item
             (`CLICK_SLICES`); NaN where there are none.
+        pairs: (slices,) how many such pairs there are.
     """
 
     novel: float
     observed: float
     novel_share: float
     by_clicks: Doubles
+    pairs: Rows
 
     @property
     def harmonic_mean(self) -> float:
@@ -68,8 +70,17 @@ class MixedQuality(Quality):
         return float(harmonic_mean(np.array(self.novel), np.array(self.observed)))
 
     def shortfall(self, other: MixedQuality) -> float:
-        """How far the slices by clicks are below those of another ranking, summed, in points."""
-        return float(np.nansum(np.maximum(other.by_clicks - self.by_clicks, 0.0)))
+        """How far the slices by clicks are below those of another ranking, beyond its standard error; the sum."""
+        least = other.by_clicks - other.slice_errors()
+        return float(np.nansum(np.maximum(least - self.by_clicks, 0.0)))
+
+    def slice_errors(self) -> Doubles:
+        """(slices,) the standard error of each slice, in points. Half a pair is added to both outcomes, so that a
+        slice of few pairs is never certain."""
+        pairs = self.pairs.astype(np.float64)
+        share = (self.by_clicks / 100 * pairs + 0.5) / (pairs + 1)
+        errors: Doubles = 100 * np.sqrt(share * (1 - share) / np.maximum(pairs, 1))
+        return errors
 
     def to_dict(self) -> dict[str, float]:
         """The figures by the metrics' names."""
@@ -100,7 +111,8 @@ def mean_mixed_quality(found: Sequence[MixedQuality]) -> MixedQuality:
     first, found_10, novel, observed, share = (
         float(np.mean([getattr(one, name) for one in found])) for name in names
     )
-    return MixedQuality(first, found_10, novel, observed, share, by_clicks)
+    pairs = np.sum([one.pairs for one in found], axis=0)
+    return MixedQuality(first, found_10, novel, observed, share, by_clicks, pairs)
 
 
 def ranking_quality(scores: Tensor, relevant: csr_array) -> Quality:
@@ -141,6 +153,7 @@ class Relevance:
             _recall_of_some(hit & ~is_novel, self.counts - self.novel_counts),
             100 * float(is_novel.sum() / max((ranked >= 0).sum(), 1)),
             100 * found / np.where(self.pairs > 0, self.pairs, np.nan),
+            self.pairs,
         )
 
 
