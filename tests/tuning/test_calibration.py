@@ -13,6 +13,7 @@ from metaxc.tuning import (
     Relevance,
     Setting,
     Shortlist,
+    calibration,
     choose_calibration,
 )
 from metaxc.tuning.calibration import LADDERS, SLICE_COST, SLICE_PRICE
@@ -213,6 +214,34 @@ class TestLadders:
 
         found = choose_calibration([Landscape(quality)], flat(0), cost=0.0)
         assert found.best_mean == 62
+
+    def test_a_thorough_search_finds_a_place_that_no_single_move_leads_to(self):
+        """Novel items are found only where novelty ends very slowly and the own classifier counts at once."""
+
+        def quality(setting):
+            at = place(setting)
+            away = abs(at["novelty_prior"] - 4) + abs(at["own"]) + abs(at["prior_clicks"] + 4)
+            return flat(50, novel=60.0 if away <= 1 else 10.0)
+
+        found = {
+            thorough: choose_calibration([Landscape(quality)], flat(0), thorough=thorough).quality.novel
+            for thorough in (True, False)
+        }
+        assert found == {True: 60, False: 10}
+
+    def test_a_kick_leads_over_a_valley(self, monkeypatch):
+        """A better place lies three to six steps of the exposure away, behind a valley: some kick leads there."""
+        monkeypatch.setattr(calibration, "STARTS", ())
+        monkeypatch.setattr(calibration, "JUMPS", (-1, 1))
+        monkeypatch.setattr(calibration, "KICKS", 40)
+
+        def quality(setting):
+            step = place(setting)["exposure"]
+            return flat(50, novel=20.0 if 3 <= step <= 6 else 10.0 - abs(step))
+
+        assert choose_calibration([Landscape(quality)], flat(0)).quality.novel == 20
+        monkeypatch.setattr(calibration, "KICKS", 0)
+        assert choose_calibration([Landscape(quality)], flat(0)).quality.novel == 10
 
     def test_no_setting_is_measured_twice(self):
         measured = []

@@ -80,6 +80,10 @@ class PartWeights:
     own: Floats
     novelty: Floats
 
+    def at(self, rows: Rows) -> PartWeights:
+        """The weights at these rows, of any shape."""
+        return PartWeights(self.text[rows], self.generated[rows], self.own[rows], self.novelty[rows])
+
 
 def weigh_parts(clicks: Rows | Doubles | Floats, calibration: Calibration) -> PartWeights:
     """The weights of the formula above for items with these numbers of clicks, of any shape."""

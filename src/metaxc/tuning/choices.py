@@ -206,7 +206,7 @@ def choose_constants(
         observed items.
     """
     candidates = compare_generators(parts, folds) if candidates is None else candidates
-    best = _with_expansion(parts, candidates[0], folds)
+    best = _finish(parts, candidates[0], folds)
     constants = Constants(
         best.kind,
         best.combine,
@@ -247,15 +247,15 @@ def validate_generator(
     return _candidate(kind, combine, folds, items, choice, None)
 
 
-def _with_expansion(parts: ModelParts, candidate: Candidate, folds: Sequence[FittedFold]) -> Candidate:
-    """The candidate with query expansion and the calibration that suits it, where expansion helps."""
+def _finish(parts: ModelParts, candidate: Candidate, folds: Sequence[FittedFold]) -> Candidate:
+    """The candidate with query expansion where that helps, and with a calibration that was searched for thoroughly."""
     expansion = tune_query_expansion(folds, candidate.items, candidate.choice.setting)
-    if expansion is None:
-        return candidate
-    expanded = [fold.expanded(expansion) for fold in folds]
+    queried = folds if expansion is None else [fold.expanded(expansion) for fold in folds]
     free = candidate.kind == "combine"
-    choice = _calibrate(parts, expanded, candidate.items, candidate.choice.setting, free, plain=folds)
-    return _candidate(candidate.kind, candidate.combine, expanded, candidate.items, choice, expansion)
+    choice = _calibrate(
+        parts, queried, candidate.items, candidate.choice.setting, free, plain=folds, thorough=True
+    )
+    return _candidate(candidate.kind, candidate.combine, queried, candidate.items, choice, expansion)
 
 
 def _calibrate(
@@ -265,12 +265,13 @@ def _calibrate(
     start: Setting,
     free: bool,
     plain: Sequence[FittedFold] | None = None,
+    thorough: bool = False,
 ) -> CalibrationChoice:
     """Choose the calibration on `folds`; `plain` are the same folds without query expansion, for the encoder alone."""
     pairs = list(zip(folds, items, strict=True))
     shortlists = [fold.shortlist(one) for fold, one in pairs]
     alone = shortlists
-    if plain is not None:
+    if plain is not None and plain is not folds:
         alone = [fold.shortlist(one) for fold, one in zip(plain, items, strict=True)]
     return choose_calibration(
         shortlists,
@@ -279,6 +280,7 @@ def _calibrate(
         strength=None if free else start.strength,
         exposure=parts.exposure,
         cost=parts.exposure_cost,
+        thorough=thorough,
     )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers
-from metaxc.emmett.scoring import Calibration, item_scores, weigh_parts
+from metaxc.emmett.scoring import Calibration, PartWeights, item_scores, weigh_parts
 from metaxc.index.topk import best_rows
 from metaxc.tuning.qualities import DEPTH, MixedQuality, Relevance
 
@@ -100,14 +100,18 @@ class Shortlist:
         for start in range(0, len(queries), size):
             block = torch.from_numpy(queries[start : start + size])
             scores = [(block @ part.T).numpy() for part in parts]
-            found = [_rank(scores, clicks, probe, DEPTH_OF_PROBE).numpy() for probe in probes]
+            found = [
+                _rank(scores, weigh_parts(clicks, probe.calibration), probe, DEPTH_OF_PROBE).numpy()
+                for probe in probes
+            ]
             blocks.append(_gather(_unique_rows(np.concatenate(found, axis=1)), scores))
         width = max(rows.shape[1] for rows, _ in blocks)
         padded = [
             np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=-1) for rows, _ in blocks
         ]
         self.rows: Rows = np.concatenate(padded)
-        self.clicks = clicks[np.maximum(self.rows, 0)]
+        self.levels, level = np.unique(clicks, return_inverse=True)
+        self.level: Rows = level[np.maximum(self.rows, 0)]
         self.scores = [
             np.concatenate([_widen(scores[part], width) for _, scores in blocks])
             for part in range(len(parts))
@@ -115,22 +119,22 @@ class Shortlist:
 
     def quality(self, setting: Setting) -> MixedQuality:
         """How well the queries rank their shortlists under a setting."""
-        places = _rank(self.scores, self.clicks, setting, DEPTH, absent=self.rows < 0).numpy()
+        weights = weigh_parts(self.levels, setting.calibration).at(self.level)
+        places = _rank(self.scores, weights, setting, DEPTH, absent=self.rows < 0).numpy()
         return self.relevance.quality(np.take_along_axis(self.rows, places, axis=1))
 
 
 def _rank(
     scores: Sequence[NDArray[np.float32]],
-    clicks: Floats,
+    weights: PartWeights,
     setting: Setting,
     k: int,
     absent: NDArray[np.bool_] | None = None,
 ) -> Tensor:
     """(queries, k) places of the best items, from the (queries, n) scores of text, direction and own classifier."""
     text, direction, own = scores
-    calibration = setting.calibration
     generated = text if not setting.strength else text + np.float32(setting.strength) * direction
-    total = item_scores(text, generated, own, weigh_parts(clicks, calibration), calibration.exposure)
+    total = item_scores(text, generated, own, weights, setting.calibration.exposure)
     if absent is not None:
         total[absent] = -np.inf
     return best_rows(torch.from_numpy(total), k)[1]
