@@ -14,16 +14,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from metaxc.arrays import Floats
 from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundError
 from metaxc.catalog.generations import CatalogFolder, fill_from_model, model_metadata, restore_snapshot
+from metaxc.catalog.item_clicks import ItemClicks
 from metaxc.catalog.item_rules import validate_items, validate_query, validate_tags, validate_text
 from metaxc.catalog.lifecycle import Stage
 from metaxc.catalog.reader import CatalogReader
 from metaxc.catalog.records import AddResult, CatalogSettings, Click, Item, ItemRow, NewItem
-from metaxc.catalog.schema import CLICKS, DELETED, ITEMS, decode_vectors, encode_vector
+from metaxc.catalog.schema import CLICK_SUMS, CLICKS, DELETED, ITEMS, encode_vector
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
 
@@ -125,7 +123,7 @@ class Catalog(CatalogReader):
                     ItemRow.novel(item.id, item.text, item.tags, embedding, now)
                     for item, embedding in zip(new, embeddings, strict=True)
                 ]
-                no_clicks = np.empty((0, self.store.dim), np.float32)
+                no_clicks = ItemClicks.none(self.store.dim)
                 stages = self._follower.lifecycle.stages(rows, [no_clicks] * len(rows))
                 with self.store.transaction() as transaction:
                     for row, stage in zip(rows, stages, strict=True):
@@ -156,7 +154,7 @@ class Catalog(CatalogReader):
             if text is not None and validate_text(text) != row.text:
                 embedding = self.model.encoder.encode_items([text])[0]
                 changed = replace(changed, text=text, embedding=embedding)
-                stage = self._stage(changed, self._query_embeddings(row.key))
+                stage = self._stage(changed, self._item_clicks(row))
             if (changed.text, changed.tags) == (row.text, row.tags):
                 return row.item()
             return self._write_row(changed, stage, tags_before=row.tags)
@@ -176,6 +174,7 @@ class Catalog(CatalogReader):
                         ).fetchall()
                         for (number,) in clicks:
                             transaction.delete(CLICKS, number)
+                        transaction.delete(CLICK_SUMS, row.key)
                         transaction.delete(ITEMS, row.key)
                         transaction.replace_tags(row.key, row.tags, ())
                         transaction.put(DELETED, (row.key, transaction.sequence))
@@ -199,14 +198,14 @@ class Catalog(CatalogReader):
         with self._write_lock:
             rows = {id: self._row(id) for id in dict.fromkeys(id for id, _ in pairs)}
             embeddings = self.model.encoder.encode_queries([query for _, query in pairs])
-            queries = [
-                np.concatenate(
-                    [self._query_embeddings(row.key), embeddings[[id == row.id for id, _ in pairs]]]
+            clicked = [
+                self._item_clicks(row).with_queries(
+                    embeddings[[id == row.id for id, _ in pairs]], self.model.embed_queries
                 )
                 for row in rows.values()
             ]
             lifecycle = self._follower.lifecycle
-            stages = lifecycle.stages(list(rows.values()), queries)
+            stages = lifecycle.stages(list(rows.values()), clicked)
             clicks, now, counts = [], time.time(), {id: row.clicks for id, row in rows.items()}
             with self.store.transaction() as transaction:
                 for (id, query), embedding in zip(pairs, embeddings, strict=True):
@@ -214,9 +213,10 @@ class Catalog(CatalogReader):
                     counts[id] += 1
                     transaction.put(CLICKS, (number, row.key, query, now, encode_vector(embedding)))
                     clicks.append(Click(number, id, query, now, lifecycle.state(row.trained, counts[id])))
-                for (id, row), stage in zip(rows.items(), stages, strict=True):
-                    changed = replace(row, clicks=counts[id], updated=now)
+                for row, its_clicks, stage in zip(rows.values(), clicked, stages, strict=True):
+                    changed = replace(row, clicks=its_clicks.count, updated=now)
                     transaction.put(ITEMS, stage.apply_to(changed, transaction.sequence).values())
+                    its_clicks.write(transaction, row)
             self._catch_up()
             return clicks
 
@@ -224,14 +224,16 @@ class Catalog(CatalogReader):
         """Remove a click: the item's vector and state are again what they were without it."""
         with self._write_lock:
             row = self._clicked_row(number)
-            remaining = self._query_embeddings(row.key, without=number)
+            remaining = self._item_clicks(row, without=number)
             if (
                 row.since is not None
-                and self._follower.lifecycle.state(row.trained, len(remaining)) != "observed"
+                and self._follower.lifecycle.state(row.trained, remaining.count) != "observed"
             ):
                 self._follower.exclude(row.key)  # it informs others no more, as before the click
-            changed, stage = replace(row, clicks=len(remaining)), self._stage(row, remaining)
-            return self._write_row(changed, stage, tags_before=row.tags, removed_click=number)
+            changed, stage = replace(row, clicks=remaining.count), self._stage(row, remaining)
+            return self._write_row(
+                changed, stage, tags_before=row.tags, removed_click=number, clicks=remaining
+            )
 
     def _clicked_row(self, number: int) -> ItemRow:
         found = self.store.fetch_all(
@@ -246,16 +248,9 @@ class Catalog(CatalogReader):
             )
         return self._row(found[0][0])
 
-    def _query_embeddings(self, key: int, without: int = -1) -> Floats:
-        """(clicks, dim) embeddings of the queries that clicked an item, the oldest first."""
-        rows = self.store.fetch_all(
-            "SELECT embedding FROM clicks WHERE key = ? AND number != ? ORDER BY number", (key, without)
-        )
-        return decode_vectors((row[0] for row in rows), self.store.dim)
-
-    def _stage(self, row: ItemRow, queries: Floats) -> Stage:
-        """The state and vector that these clicked queries give an item."""
-        return self._follower.lifecycle.stages([row], [queries])[0]
+    def _stage(self, row: ItemRow, clicks: ItemClicks) -> Stage:
+        """The state and vector that these clicks give an item."""
+        return self._follower.lifecycle.stages([row], [clicks])[0]
 
     def _write_row(
         self,
@@ -264,6 +259,7 @@ class Catalog(CatalogReader):
         *,
         tags_before: Sequence[str],
         removed_click: int | None = None,
+        clicks: ItemClicks | None = None,
     ) -> Item:
         """Write a changed row in a transaction of its own; a stage of None keeps state and vector."""
         with self.store.transaction() as transaction:
@@ -274,5 +270,7 @@ class Catalog(CatalogReader):
             transaction.replace_tags(row.key, tags_before, row.tags)
             if removed_click is not None:
                 transaction.delete(CLICKS, removed_click)
+            if clicks is not None:
+                clicks.write(transaction, row)
         self._catch_up()
         return written.item()
