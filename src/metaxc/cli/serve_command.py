@@ -80,7 +80,7 @@ def open_or_create_catalog(
     """The catalog in a folder; created if there is none, unless it is read only."""
     from metaxc.catalog import Catalog
 
-    trained = load_model(model, base, cache)
+    trained = load_model(model, base, cache, keeps_embeddings=False)
     if folder.exists() or read_only:
         print_status(f"opening the catalog {folder}")
         catalog = Catalog.open(folder, trained, read_only=read_only)
