@@ -10,10 +10,11 @@ Vectors are computed before the transaction begins, under one lock for all write
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from metaxc.arrays import Floats
 from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundError
 from metaxc.catalog.generations import CatalogFolder, fill_from_model, model_metadata, restore_snapshot
 from metaxc.catalog.item_clicks import ItemClicks
@@ -108,21 +109,25 @@ class Catalog(CatalogReader):
         """Restore a snapshot into a catalog, replacing its content, or into a new folder."""
         restore_snapshot(Path(snapshot), CatalogFolder(folder))
 
-    def add(self, items: Sequence[NewItem]) -> AddResult:
+    def add(self, items: Sequence[NewItem], embeddings: Mapping[str, Floats] | None = None) -> AddResult:
         """Add novel items, all or none; the next search finds them.
 
         An item that exists with the same text and tags stays unchanged; other content is a `ConflictError`.
+
+        Args:
+            items: The items.
+            embeddings: Embeddings by text of items that the caller has encoded; others are encoded here.
         """
         valid = validate_items(items)
         with self._write_lock:
             new = [item for item in valid if not self._exists(item)]
             if new:
                 now = time.time()
-                embeddings = self.model.encoder.encode_items([item.text for item in new])
-                rows = [
-                    ItemRow.novel(item.id, item.text, item.tags, embedding, now)
-                    for item, embedding in zip(new, embeddings, strict=True)
-                ]
+                known = dict(embeddings or {})
+                missing = list(dict.fromkeys(item.text for item in new if item.text not in known))
+                if missing:
+                    known |= zip(missing, self.model.encoder.encode_items(missing), strict=True)
+                rows = [ItemRow.novel(item.id, item.text, item.tags, known[item.text], now) for item in new]
                 no_clicks = ItemClicks.none(self.store.dim)
                 stages = self._follower.lifecycle.stages(rows, [no_clicks] * len(rows))
                 with self.store.transaction() as transaction:

@@ -223,18 +223,25 @@ class CatalogReader:
             bool(difference <= ROUNDING * np.linalg.norm(row.vector)),
         )
 
-    def preview(self, text: str, *, without: Sequence[str] = (), revealed: Sequence[str] = ()) -> Preview:
+    def preview(
+        self,
+        text: str,
+        *,
+        without: Sequence[str] = (),
+        revealed: Sequence[str] = (),
+        revealed_embeddings: Floats | None = None,
+    ) -> Preview:
         """What the catalog would do with a new item; nothing is written.
 
         Args:
             text: The item's text.
             without: Ids of neighbours to switch off; ids that are not neighbours are ignored.
             revealed: Queries of its first clicks.
+            revealed_embeddings: (revealed, dim) their embeddings, where the caller has encoded them.
         """
         self._catch_up()
-        return self._previewer.preview(
-            validate_text(text), frozenset(without), [validate_query(query) for query in revealed]
-        )
+        queries = [validate_query(query) for query in revealed]
+        return self._previewer.preview(validate_text(text), frozenset(without), queries, revealed_embeddings)
 
     def warm(self) -> None:
         """Compute what the first preview would have to wait for."""
