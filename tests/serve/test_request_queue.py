@@ -7,7 +7,7 @@ import time
 import pytest
 
 from metaxc.serve.http_errors import BusyError, NotReadyError
-from metaxc.serve.request_queue import Caller, RequestQueue
+from metaxc.serve.request_queue import CAUTION, Caller, RequestQueue
 from metaxc.serve.work_slices import Slice
 
 
@@ -210,10 +210,11 @@ def test_a_request_that_would_wait_too_long_is_refused_at_once_and_told_when_to_
     assert busy.predict_start("b") == pytest.approx(0.6)
     busy.put("B", [Slice(50)], Caller("a"))
     assert busy.predict_start("b") == pytest.approx(0.6)  # b has its turn after the first request of a
+    assert busy.predict_start("a") == pytest.approx(1.1)
     busy.check_capacity("b")
-    with pytest.raises(BusyError, match=r"wait of 1\.1 seconds in the count queue") as refused:
+    with pytest.raises(BusyError, match=r"wait of 1\.4 seconds in the count queue") as refused:
         busy.put("C", caller=Caller("a"))
-    assert refused.value.retry_after == pytest.approx(0.1)
+    assert refused.value.retry_after == pytest.approx(CAUTION * 1.1 - 1)
     with pytest.raises(BusyError):
         busy.check_capacity("a")
     assert len(busy) == 2
