@@ -12,20 +12,24 @@ from starlette.types import Scope
 
 from metaxc.errors import DataError
 from metaxc.serve.request_queue import Caller
+from metaxc.serve.serve_settings import TokenSettings
 
 # RFC 7240 defines `Prefer: wait=SECONDS`, with whole seconds; fractions are accepted too.
 _WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?([^\s,;\"]*)", re.IGNORECASE)
 _SECONDS = re.compile(r"\d{1,6}(\.\d{1,6})?")
 
 
-def identify_client(scope: Scope) -> Hashable:
+def identify_client(scope: Scope, tokens: TokenSettings) -> Hashable:
     """A client is a token at an address: two services that share a token take turns, and so do two tokens behind one
-    proxy. The port is left out, so that opening more connections gives nobody more turns."""
-    address = scope.get("client") or ("",)
-    return Headers(scope=scope).get("authorization", ""), address[0]
+    proxy. What a client can invent is left out, the port and a token that the service has not asked for, so that nobody
+    gets more turns by it."""
+    token = ""
+    if tokens.required:  # and thus a valid one: others do not get so far
+        token = Headers(scope=scope).get("authorization", "").partition(" ")[2].strip()
+    return token, (scope.get("client") or ("",))[0]
 
 
-def identify_caller(scope: Scope) -> Caller:
+def identify_caller(scope: Scope, tokens: TokenSettings) -> Caller:
     """The client of a request, and the deadline that it sets with `Prefer: wait=SECONDS`."""
     header = ",".join(Headers(scope=scope).getlist("prefer"))
     deadline = math.inf
@@ -38,4 +42,4 @@ def identify_caller(scope: Scope) -> Caller:
                 fix="send a number such as wait=2 or wait=0.5, or leave the header out",
             )
         deadline = time.perf_counter() + float(found[1])
-    return Caller(identify_client(scope), deadline)
+    return Caller(identify_client(scope, tokens), deadline)

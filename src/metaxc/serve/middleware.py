@@ -222,7 +222,7 @@ class AccessControl:
         try:
             self._check(policy, Headers(scope=scope))
             if policy.queue is not None:
-                self.check_capacity(policy.queue, identify_client(scope))
+                self.check_capacity(policy.queue, identify_client(scope, self.settings.tokens))
         except MetaxcError as error:
             await respond_to_error(error)(scope, receive, send)
             return

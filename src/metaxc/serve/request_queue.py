@@ -32,8 +32,8 @@ Payload = TypeVar("Payload")
 Result = TypeVar("Result")
 ONE_SLICE = (Slice(),)
 CAUTION = 1.25
-"""A wait counts as this many times as long as predicted when it is decided whether it is too long: on a busy machine one
-request in a hundred waits a third longer than predicted."""
+"""A wait counts as this many times as long as predicted when it is decided whether it is too long: on a busy machine
+one request in a hundred waits a third longer than predicted."""
 
 
 @dataclass(frozen=True)

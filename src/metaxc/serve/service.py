@@ -53,7 +53,6 @@ class Service:
         self._catalog: Catalog | None = None
         self._cutter: Cutter | None = None
         self._opening: asyncio.Task[None] | None = None
-        self.model = ""
 
     async def start(self) -> None:
         """Begin to open the catalog; returns at once."""
@@ -92,7 +91,7 @@ class Service:
         text_tokens = most_tokens(catalog.model.encoder)
         self._cutter = Cutter(settings.slice_tokens, settings.slice_texts, text_tokens)
         self.queues = {queue.name: queue for queue in queues}
-        self._catalog, self.model = catalog, catalog.about().model
+        self._catalog = catalog
         self.state = "ready"
         self._on_ready()
 
@@ -139,7 +138,7 @@ class Service:
     async def _submit(self, request: Request, payload: Any, cut: Callable[[Cutter], Sequence[Slice]]) -> Any:
         policy: RoutePolicy = request.scope["route_policy"]
         assert policy.queue is not None
-        caller = identify_caller(request.scope)
+        caller = identify_caller(request.scope, self.settings.tokens)
         # Again: much may have happened while the body was read.
         self.check_capacity(policy.queue, caller.client)
         assert self._cutter is not None
