@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 from world import model, text_of
 
-from metaxc.catalog import Catalog
+from metaxc.catalog import Catalog, NewItem
 from metaxc.cli.serve_command import default_threads, open_or_create_catalog, run_server
 from metaxc.cli.shared import THREADS, set_threads
 from metaxc.data import read_folder
@@ -50,16 +50,27 @@ class Server:
         model: A model folder; the small world when None.
         data: Its data set; known queries come from it.
         queue: Requests that may wait in a lane.
+        source: A folder with the package `metaxc` of another version.
+        options: Of the command line below.
     """
 
-    def __init__(self, folder: Path, model: Path | None = None, data: Path | None = None, queue: int = 256):
+    def __init__(
+        self,
+        folder: Path,
+        model: Path | None = None,
+        data: Path | None = None,
+        queue: int = 256,
+        source: Path | None = None,
+        options: Sequence[str] = (),
+    ):
         command = [sys.executable, str(Path(__file__)), "--catalog", str(folder), "--queue", str(queue)]
         command += ["--model", str(model)] if model else []
         command += ["--data", str(data)] if data else []
         pipe = subprocess.PIPE
-        threads = dict.fromkeys(THREADS, str(default_threads()))  # as `metaxc serve` sets them
+        environment = dict.fromkeys(THREADS, str(default_threads()))  # as `metaxc serve` sets them
+        environment |= os.environ | ({} if source is None else {"PYTHONPATH": str(source)})
         self.process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, text=True, env={**threads, **os.environ}
+            [*command, *options], stdin=pipe, stdout=pipe, text=True, env=environment
         )
         assert self.process.stdout is not None
         told = self.process.stdout.readline()
@@ -170,22 +181,30 @@ class Wires:
         self._free: deque[Wire] = deque()
         self._room = asyncio.Semaphore(most)
 
-    async def ask(self, method: str, path: str, body: Any = None) -> Reply:
+    async def ask(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Reply:
         """The answer to a request, its time counted from here: waiting for a connection counts, too."""
         started = time.perf_counter()
         content = b"" if body is None else json.dumps(body).encode()
         head = (
             f"{method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+            + "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+            + "\r\n"
         )
         async with self._room:
             while self._free and not (self._free[-1].open and self._free[-1].used > started - IDLE):
                 self._free.pop().close()
             wire = self._free.pop() if self._free else await self._connect()
-            status, headers, answer = await wire.ask(head.encode() + content)
+            try:
+                status, answered, answer = await wire.ask(head.encode() + content)
+            except BaseException:
+                wire.close()  # a client that leaves
+                raise
             if wire.open:
                 self._free.append(wire)
-        return Reply(status, headers, answer, time.perf_counter() - started)
+        return Reply(status, answered, answer, time.perf_counter() - started)
 
     async def search(self, queries: Sequence[str], k: int = 10, **more: Any) -> Reply:
         """Search."""
@@ -278,17 +297,34 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--queue", type=int, default=256)
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--token-seconds", type=float, default=0.0, help="of the small world's encoder")
+    parser.add_argument("--clicked", type=int, nargs="*", default=[], help="add items with so many clicks")
     options = parser.parse_args()
     threading.Thread(target=end_with_parent, daemon=True).start()
     settings = ServeSettings(network={"port": 0}, queues={"max_waiting": options.queue})
-    if options.model is None:
-        run_server(lambda: Catalog.create(options.catalog, model()), settings)
-        return
     set_threads(options.threads or default_threads())
-    run_server(
-        lambda: open_or_create_catalog(options.catalog, options.model, options.data, False, None, None),
-        settings,
-    )
+
+    def opened() -> Catalog:
+        if options.model is None:
+            catalog = Catalog.create(options.catalog, model())
+        else:
+            catalog = open_or_create_catalog(options.catalog, options.model, options.data, False, None, None)
+        for count in options.clicked:
+            add_clicked(catalog, count, Language(options.data))
+        if options.token_seconds:
+            catalog.model.encoder.token_seconds = options.token_seconds
+        return catalog
+
+    run_server(opened, settings)
+
+
+def add_clicked(catalog: Catalog, count: int, language: Language) -> None:
+    """A new item `clicked-COUNT` with so many clicks."""
+    name = f"clicked-{count}"
+    catalog.add([NewItem(name, language.item())])
+    queries = [language.query() for _ in range(200)]
+    for start in range(0, count, 1000):
+        catalog.clicks([(name, queries[number % 200]) for number in range(start, min(start + 1000, count))])
 
 
 if __name__ == "__main__":

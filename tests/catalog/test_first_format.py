@@ -68,7 +68,7 @@ def test_its_index_is_built_anew_once_and_new_rows_have_the_last_coordinate(old,
     assert lengths["i2"] == 96
     caplog.clear()
     with Catalog.open(folder, model) as again:
-        assert again.store.metadata["format"] == "2"
+        assert again.store.metadata["format"] == "3"
         again.store.verify()
         assert (again.search(QUERIES, 300), again.explain("i14")) == before
     assert caplog.text == ""

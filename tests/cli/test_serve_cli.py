@@ -11,8 +11,9 @@ from commands import run
 
 from metaxc.catalog import NewItem
 from metaxc.cli.catalog_command import known_queries
-from metaxc.cli.serve_command import default_threads, listen
+from metaxc.cli.serve_command import default_threads, listen, open_or_create_catalog
 from metaxc.data import split, write_folder
+from metaxc.encoders import EmbeddingCache
 from metaxc.irene import Irene, IreneConfig
 from metaxc.serve.client import Client
 from metaxc.serve.serve_settings import NetworkSettings
@@ -48,6 +49,32 @@ def serving(*args, stop=signal.SIGTERM):
         _, errors = process.communicate(timeout=60)
     assert process.returncode == (0 if stop == signal.SIGINT else -stop)
     assert "Traceback" not in errors
+
+
+def test_requests_and_catalog_commands_leave_nothing_in_the_embedding_cache(shop, data, tiny, tmp_path):
+    """A client that may only read could otherwise fill the disk: each list of more than 64 texts was kept for ever."""
+    cache, texts = tmp_path / "cache", [f"grey cat {number}" for number in range(200)]
+    config = IreneConfig(encoder="pretrained", base=str(tiny), folds=0)
+    trained = Irene(config, cache=EmbeddingCache(cache)).fit(split(shop, novel=0.1, test=0.2)[0])
+    trained.save(tmp_path / "model")
+
+    def kept():
+        return sorted(path for path in cache.rglob("*") if path.is_file())
+
+    before = kept()
+    assert before  # of training
+    catalog = open_or_create_catalog(
+        tmp_path / "catalog", tmp_path / "model", data, read_only=False, base=None, cache=cache
+    )
+    with catalog:
+        catalog.search(texts)
+        catalog.represent(texts)
+        catalog.add([NewItem(text, text) for text in texts])
+    lines = tmp_path / "items.jsonl"
+    lines.write_text("".join(f'{{"id": "n{text}", "text": "black {text}"}}\n' for text in texts))
+    added = run("catalog", "add", tmp_path / "catalog", tmp_path / "model", "--file", lines, "--cache", cache)
+    assert added.exit_code == 0, added.output
+    assert kept() == before
 
 
 def test_the_first_start_creates_the_catalog_and_the_next_opens_it(model, data):

@@ -18,7 +18,7 @@ def _benchmarks(monkeypatch):
     """Import the benchmarks as if they were run from their folder."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield
-    for name in ("overload", "streaming", "soak", "live", "world"):
+    for name in ("overload", "fairness", "streaming", "soak", "live", "world"):
         sys.modules.pop(name, None)
 
 
@@ -56,3 +56,24 @@ def test_after_many_deletes_the_catalog_equals_a_dict():
     assert found["items at the end"] == 5_200
     assert found["recall@10 at the end"] >= found["recall@10 of a fresh index"] - 0.005
     assert found["record against a fresh copy"]["second half"] < 3
+
+
+def test_large_requests_and_overload_keep_nobody_waiting():
+    from fairness import Size, run
+
+    found = run(Size(seconds=1.5, texts=24, clicks=300))["after"]
+    reads, adds, load = found["large reads"], found["single adds"], found["overload"]
+    beside = reads["searches beside large reads, ms"], reads["lists beside large reads, ms"]
+    for answered in (*beside, adds["single adds beside bulk adds, ms"]):
+        assert set(answered["statuses"]) == {"200"}
+    # Three large reads take turns, each of 24 slices: many searches are answered before one of them is.
+    assert beside[0]["count"] > sum(reads["large reads answered"].values())
+    assert adds["single adds beside bulk adds, ms"]["count"] > sum(adds["bulk adds answered"].values())
+    assert set(load["statuses"]) <= {"200", "429"}
+    assert load["refused without Retry-After"] == 0
+    assert load["accepted, ms"]["count"] > 0
+    assert found["clicks"].keys() == {
+        "on an item with 13 clicks, ms",
+        "on an item with 300 clicks, ms",
+        "ratio",
+    }

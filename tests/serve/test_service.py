@@ -14,14 +14,13 @@ from metaxc.serve.api_types import AddRequest, ClickRequest, SearchRequest, Upda
 from metaxc.serve.app import make_app
 from metaxc.serve.prometheus_metrics import Metrics
 from metaxc.serve.request_queue import QueuedRequest
+from metaxc.serve.search_batcher import SearchBatcher, compute_recalls
 from metaxc.serve.serve_settings import ServeSettings
-from metaxc.serve.service import (
+from metaxc.serve.write_batcher import (
     DeleteItem,
-    SearchBatcher,
     UndoClick,
     UpdateItem,
     WriteBatcher,
-    compute_recalls,
     group_for_transactions,
 )
 
@@ -169,10 +168,10 @@ def test_a_full_queue_returns_429_and_accepted_requests_are_answered(catalog, mo
     entered, go_on = threading.Event(), threading.Event()
     add_for_real = catalog.add
 
-    def slow(items):
+    def slow(*arguments):
         entered.set()
         assert go_on.wait(30)
-        return add_for_real(items)
+        return add_for_real(*arguments)
 
     with TestClient(make_app(catalog, ServeSettings(queues={"max_waiting": 2})), base_url=HOME) as http:
         monkeypatch.setattr(catalog, "add", slow)

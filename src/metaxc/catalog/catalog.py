@@ -10,20 +10,19 @@ Vectors are computed before the transaction begins, under one lock for all write
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from metaxc.arrays import Floats
 from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundError
 from metaxc.catalog.generations import CatalogFolder, fill_from_model, model_metadata, restore_snapshot
+from metaxc.catalog.item_clicks import ItemClicks
 from metaxc.catalog.item_rules import validate_items, validate_query, validate_tags, validate_text
 from metaxc.catalog.lifecycle import Stage
 from metaxc.catalog.reader import CatalogReader
 from metaxc.catalog.records import AddResult, CatalogSettings, Click, Item, ItemRow, NewItem
-from metaxc.catalog.schema import CLICKS, DELETED, ITEMS, decode_vectors, encode_vector
+from metaxc.catalog.schema import CLICK_SUMS, CLICKS, DELETED, ITEMS, encode_vector
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
 
@@ -110,22 +109,26 @@ class Catalog(CatalogReader):
         """Restore a snapshot into a catalog, replacing its content, or into a new folder."""
         restore_snapshot(Path(snapshot), CatalogFolder(folder))
 
-    def add(self, items: Sequence[NewItem]) -> AddResult:
+    def add(self, items: Sequence[NewItem], embeddings: Mapping[str, Floats] | None = None) -> AddResult:
         """Add novel items, all or none; the next search finds them.
 
         An item that exists with the same text and tags stays unchanged; other content is a `ConflictError`.
+
+        Args:
+            items: The items.
+            embeddings: Embeddings by text of items that the caller has encoded; others are encoded here.
         """
         valid = validate_items(items)
         with self._write_lock:
             new = [item for item in valid if not self._exists(item)]
             if new:
                 now = time.time()
-                embeddings = self.model.encoder.encode_items([item.text for item in new])
-                rows = [
-                    ItemRow.novel(item.id, item.text, item.tags, embedding, now)
-                    for item, embedding in zip(new, embeddings, strict=True)
-                ]
-                no_clicks = np.empty((0, self.store.dim), np.float32)
+                known = dict(embeddings or {})
+                missing = list(dict.fromkeys(item.text for item in new if item.text not in known))
+                if missing:
+                    known |= zip(missing, self.model.encoder.encode_items(missing), strict=True)
+                rows = [ItemRow.novel(item.id, item.text, item.tags, known[item.text], now) for item in new]
+                no_clicks = ItemClicks.none(self.store.dim)
                 stages = self._follower.lifecycle.stages(rows, [no_clicks] * len(rows))
                 with self.store.transaction() as transaction:
                     for row, stage in zip(rows, stages, strict=True):
@@ -156,7 +159,7 @@ class Catalog(CatalogReader):
             if text is not None and validate_text(text) != row.text:
                 embedding = self.model.encoder.encode_items([text])[0]
                 changed = replace(changed, text=text, embedding=embedding)
-                stage = self._stage(changed, self._query_embeddings(row.key))
+                stage = self._stage(changed, self._item_clicks(row))
             if (changed.text, changed.tags) == (row.text, row.tags):
                 return row.item()
             return self._write_row(changed, stage, tags_before=row.tags)
@@ -176,6 +179,7 @@ class Catalog(CatalogReader):
                         ).fetchall()
                         for (number,) in clicks:
                             transaction.delete(CLICKS, number)
+                        transaction.delete(CLICK_SUMS, row.key)
                         transaction.delete(ITEMS, row.key)
                         transaction.replace_tags(row.key, row.tags, ())
                         transaction.put(DELETED, (row.key, transaction.sequence))
@@ -199,14 +203,14 @@ class Catalog(CatalogReader):
         with self._write_lock:
             rows = {id: self._row(id) for id in dict.fromkeys(id for id, _ in pairs)}
             embeddings = self.model.encoder.encode_queries([query for _, query in pairs])
-            queries = [
-                np.concatenate(
-                    [self._query_embeddings(row.key), embeddings[[id == row.id for id, _ in pairs]]]
+            clicked = [
+                self._item_clicks(row).with_queries(
+                    embeddings[[id == row.id for id, _ in pairs]], self.model.embed_queries
                 )
                 for row in rows.values()
             ]
             lifecycle = self._follower.lifecycle
-            stages = lifecycle.stages(list(rows.values()), queries)
+            stages = lifecycle.stages(list(rows.values()), clicked)
             clicks, now, counts = [], time.time(), {id: row.clicks for id, row in rows.items()}
             with self.store.transaction() as transaction:
                 for (id, query), embedding in zip(pairs, embeddings, strict=True):
@@ -214,9 +218,10 @@ class Catalog(CatalogReader):
                     counts[id] += 1
                     transaction.put(CLICKS, (number, row.key, query, now, encode_vector(embedding)))
                     clicks.append(Click(number, id, query, now, lifecycle.state(row.trained, counts[id])))
-                for (id, row), stage in zip(rows.items(), stages, strict=True):
-                    changed = replace(row, clicks=counts[id], updated=now)
+                for row, its_clicks, stage in zip(rows.values(), clicked, stages, strict=True):
+                    changed = replace(row, clicks=its_clicks.count, updated=now)
                     transaction.put(ITEMS, stage.apply_to(changed, transaction.sequence).values())
+                    its_clicks.write(transaction, row)
             self._catch_up()
             return clicks
 
@@ -224,14 +229,16 @@ class Catalog(CatalogReader):
         """Remove a click: the item's vector and state are again what they were without it."""
         with self._write_lock:
             row = self._clicked_row(number)
-            remaining = self._query_embeddings(row.key, without=number)
+            remaining = self._item_clicks(row, without=number)
             if (
                 row.since is not None
-                and self._follower.lifecycle.state(row.trained, len(remaining)) != "observed"
+                and self._follower.lifecycle.state(row.trained, remaining.count) != "observed"
             ):
                 self._follower.exclude(row.key)  # it informs others no more, as before the click
-            changed, stage = replace(row, clicks=len(remaining)), self._stage(row, remaining)
-            return self._write_row(changed, stage, tags_before=row.tags, removed_click=number)
+            changed, stage = replace(row, clicks=remaining.count), self._stage(row, remaining)
+            return self._write_row(
+                changed, stage, tags_before=row.tags, removed_click=number, clicks=remaining
+            )
 
     def _clicked_row(self, number: int) -> ItemRow:
         found = self.store.fetch_all(
@@ -246,16 +253,9 @@ class Catalog(CatalogReader):
             )
         return self._row(found[0][0])
 
-    def _query_embeddings(self, key: int, without: int = -1) -> Floats:
-        """(clicks, dim) embeddings of the queries that clicked an item, the oldest first."""
-        rows = self.store.fetch_all(
-            "SELECT embedding FROM clicks WHERE key = ? AND number != ? ORDER BY number", (key, without)
-        )
-        return decode_vectors((row[0] for row in rows), self.store.dim)
-
-    def _stage(self, row: ItemRow, queries: Floats) -> Stage:
-        """The state and vector that these clicked queries give an item."""
-        return self._follower.lifecycle.stages([row], [queries])[0]
+    def _stage(self, row: ItemRow, clicks: ItemClicks) -> Stage:
+        """The state and vector that these clicks give an item."""
+        return self._follower.lifecycle.stages([row], [clicks])[0]
 
     def _write_row(
         self,
@@ -264,6 +264,7 @@ class Catalog(CatalogReader):
         *,
         tags_before: Sequence[str],
         removed_click: int | None = None,
+        clicks: ItemClicks | None = None,
     ) -> Item:
         """Write a changed row in a transaction of its own; a stage of None keeps state and vector."""
         with self.store.transaction() as transaction:
@@ -274,5 +275,7 @@ class Catalog(CatalogReader):
             transaction.replace_tags(row.key, tags_before, row.tags)
             if removed_click is not None:
                 transaction.delete(CLICKS, removed_click)
+            if clicks is not None:
+                clicks.write(transaction, row)
         self._catch_up()
         return written.item()

@@ -27,6 +27,7 @@ from filelock import FileLock, Timeout
 from metaxc.arrays import Floats
 from metaxc.artifacts import atomic_folder, json_digest, sync, verify_folder, write_atomically
 from metaxc.catalog.catalog_errors import CatalogError, LockedError, damaged_error
+from metaxc.catalog.item_clicks import ItemClicks, read_item_clicks
 from metaxc.catalog.lifecycle import Lifecycle
 from metaxc.catalog.records import CatalogSettings, ItemRow
 from metaxc.catalog.schema import (
@@ -34,7 +35,6 @@ from metaxc.catalog.schema import (
     DATABASE,
     ITEMS,
     QUERIES,
-    decode_vectors,
     encode_vector,
     placeholders,
     write_closed_checksum,
@@ -315,11 +315,14 @@ class _Migration:
         rows = [replace(row, embedding=new) for row, new in zip(rows, embeddings, strict=True)]
         queries = _embed(encoder.encode_queries, [click[2] for click in clicks], encoder.dim)
         clicked = np.array([click[1] for click in clicks], dtype=np.int64)
-        stages = self.lifecycle.stages(rows, [queries[clicked == row.key] for row in rows])
+        embed = self.model.embed_queries
+        item_clicks = [ItemClicks.of(queries[clicked == row.key], embed) for row in rows]
+        stages = self.lifecycle.stages(rows, item_clicks)
         with self.new.transaction() as transaction:
-            for row, stage in zip(rows, stages, strict=True):
+            for row, its_clicks, stage in zip(rows, item_clicks, stages, strict=True):
                 transaction.put(ITEMS, stage.apply_to(row, transaction.sequence).values())
                 transaction.replace_tags(row.key, (), row.tags)
+                its_clicks.write(transaction, row)
             for (number, key, query, at), embedding in zip(clicks, queries, strict=True):
                 transaction.put(CLICKS, (number, key, query, at, encode_vector(embedding)))
         self.done |= set(keys)
@@ -328,12 +331,8 @@ class _Migration:
         """Compute the vectors of items that the new generation has again, from what it has of them."""
         where = f"WHERE key IN ({placeholders(len(keys))})"
         rows = list(map(ItemRow.from_values, self.new.fetch_all(f"{ITEMS.select} {where}", keys)))
-        clicks = self.new.fetch_all(f"SELECT key, embedding FROM clicks {where} ORDER BY number", keys)
-        queries = [
-            decode_vectors((embedding for key, embedding in clicks if key == row.key), self.new.dim)
-            for row in rows
-        ]
-        stages = self.lifecycle.stages(rows, queries)
+        clicks = [read_item_clicks(self.new, row, self.model.embed_queries) for row in rows]
+        stages = self.lifecycle.stages(rows, clicks)
         with self.new.transaction() as transaction:
             for row, stage in zip(rows, stages, strict=True):
                 transaction.put(ITEMS, stage.apply_to(row, transaction.sequence).values())

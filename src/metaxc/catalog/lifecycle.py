@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from metaxc.arrays import Floats, Rows
+from metaxc.catalog.item_clicks import ItemClicks
 from metaxc.catalog.records import ItemRow, State
 from metaxc.classifiers import Classifiers, RevealedQueries
 from metaxc.emmett import Emmett, Explanation
@@ -95,15 +96,15 @@ class Lifecycle:
             return "observed"
         return "clicked" if clicks else "novel"
 
-    def stages(self, rows: Sequence[ItemRow], queries: Sequence[Floats]) -> list[Stage]:
+    def stages(self, rows: Sequence[ItemRow], clicks: Sequence[ItemClicks]) -> list[Stage]:
         """The state and vector of each item.
 
         Args:
             rows: (n,) items; their ids, texts, embeddings and whether they were trained count here.
-            queries: (n,) arrays, each (clicks, dim), of the embeddings of the queries that clicked an item.
+            clicks: (n,) their clicks.
         """
         pipeline = self.pipeline  # another thread may replace it meanwhile
-        inputs = self._inputs(pipeline, rows, queries)
+        inputs = self._inputs(pipeline, rows, clicks)
         vectors = pipeline.vectors(
             np.stack([row.embedding for row in rows]),
             texts=[row.text for row in rows],
@@ -112,23 +113,23 @@ class Lifecycle:
             itself=inputs.itself,
         )
         stages = []
-        for place, (row, clicked) in enumerate(zip(rows, queries, strict=True)):
-            state = self.state(row.trained, len(clicked))
+        for place, (row, clicked) in enumerate(zip(rows, clicks, strict=True)):
+            state = self.state(row.trained, clicked.count)
             informs = state == "observed" and not row.trained
             classifier = inputs.classifiers.weights[place] if informs else None
             stages.append(Stage(state, vectors[place], classifier))
         return stages
 
-    def explain(self, row: ItemRow, queries: Floats, names: Sequence[str]) -> tuple[Explanation, Floats]:
+    def explain(self, row: ItemRow, clicks: ItemClicks, names: Sequence[str]) -> tuple[Explanation, Floats]:
         """What an item's vector would be computed from now, and that vector.
 
         Args:
             row: The item.
-            queries: (clicks, dim) embeddings of the queries that clicked it.
-            names: (clicks,) the texts of these queries.
+            clicks: Its clicks.
+            names: (voters,) the texts of the queries that vote.
         """
         pipeline = self.pipeline
-        inputs = self._inputs(pipeline, [row], [queries])
+        inputs = self._inputs(pipeline, [row], [clicks])
         computed = pipeline.run(
             row.embedding[None],
             texts=[row.text],
@@ -139,7 +140,7 @@ class Lifecycle:
         return pipeline.explain(computed, row.text, names), computed.vectors[0]
 
     def _inputs(
-        self, pipeline: MetaClassifierPipeline, rows: Sequence[ItemRow], queries: Sequence[Floats]
+        self, pipeline: MetaClassifierPipeline, rows: Sequence[ItemRow], clicks: Sequence[ItemClicks]
     ) -> _ItemInputs:
         """What the pipeline needs to know of items beside their texts.
 
@@ -147,19 +148,22 @@ class Lifecycle:
         its text and its newer clicks are; these do not vote either.
         """
         dim = self.model.encoder.dim
-        nothing = np.empty((0, dim), np.float32)
-        voting = [nothing if row.trained else clicked for row, clicked in zip(rows, queries, strict=True)]
-        revealed = RevealedQueries.embed(voting, len(rows), self.model.embed_queries)
-        weights, clicks = np.zeros((len(rows), dim), np.float32), np.zeros(len(rows))
+        own = [ItemClicks.none(dim) if row.trained else one for row, one in zip(rows, clicks, strict=True)]
+        revealed = RevealedQueries.embed([one.voters for one in own], len(rows), self.model.embed_queries)
+        weights, counts = np.zeros((len(rows), dim), np.float32), np.zeros(len(rows))
         if revealed is not None:
-            fitted = pipeline.few_shot.fit(revealed)
-            weights, clicks = fitted.weights, fitted.clicks.astype(np.float64)
+            totals = revealed.totals().astype(np.float64)
+            for place, one in enumerate(own):
+                if one.total is not None:
+                    totals[place] = one.total
+            fitted = pipeline.few_shot.fit_totals(totals, np.array([one.count for one in own]))
+            weights, counts = fitted.weights, fitted.clicks.astype(np.float64)
         trained = [place for place, row in enumerate(rows) if row.trained]
         if trained:
-            own = self.model.classifiers.take([self._trained_row[rows[place].id] for place in trained])
-            weights[trained], clicks[trained] = own.weights, own.clicks
+            known = self.model.classifiers.take([self._trained_row[rows[place].id] for place in trained])
+            weights[trained], counts[trained] = known.weights, known.clicks
         itself = np.array([pipeline.pool.row_of(row.id) for row in rows], dtype=np.int64)
-        return _ItemInputs(revealed, Classifiers(weights, clicks), itself)
+        return _ItemInputs(revealed, Classifiers(weights, counts), itself)
 
 
 @dataclass(frozen=True)

@@ -69,16 +69,23 @@ class Previewer:
         self._known: KnownQueries | None = None
         self._refresh: threading.Thread | None = None
 
-    def preview(self, text: str, without: frozenset[str], revealed: Sequence[str]) -> Preview:
+    def preview(
+        self,
+        text: str,
+        without: frozenset[str],
+        revealed: Sequence[str],
+        revealed_embeddings: Floats | None = None,
+    ) -> Preview:
         """See `Catalog.preview`."""
         seconds: dict[str, float] = {}
         lifecycle = self.follower.lifecycle
         model, pipeline = lifecycle.model, lifecycle.pipeline
         with timed(seconds, "encode"):
             embedding = model.encoder.encode_items([text])
-            queries = RevealedQueries.embed([list(revealed)], 1, model.embed_queries)
+            given = list(revealed) if revealed_embeddings is None else revealed_embeddings
+            queries = RevealedQueries.embed([given], 1, model.embed_queries)
         computed = pipeline.run(embedding, texts=[text], revealed=queries, exclude=without, seconds=seconds)
-        explanation = pipeline.explain(computed, text, [] if queries is None else queries.names)
+        explanation = pipeline.explain(computed, text, revealed)
         known = self.known_queries()
         with timed(seconds, "reach"):
             reached = _find_reached(known, embedding[0], computed.vectors[0])

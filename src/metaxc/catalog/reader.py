@@ -16,6 +16,7 @@ from metaxc.catalog.catalog_errors import CatalogError, NotFoundError
 from metaxc.catalog.export import Format, export_vectors
 from metaxc.catalog.generations import CatalogFolder, write_snapshot
 from metaxc.catalog.index_follower import IndexFollower
+from metaxc.catalog.item_clicks import MOST_VOTERS, ItemClicks, read_item_clicks
 from metaxc.catalog.item_rules import validate_exposure, validate_query, validate_text
 from metaxc.catalog.preview import Previewer
 from metaxc.catalog.records import (
@@ -31,7 +32,7 @@ from metaxc.catalog.records import (
     Preview,
     State,
 )
-from metaxc.catalog.schema import ITEMS, decode_vectors, placeholders
+from metaxc.catalog.schema import ITEMS, placeholders
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
 from metaxc.errors import DataError
@@ -199,38 +200,48 @@ class CatalogReader:
     def explain(self, id: str) -> ItemExplanation:
         """What an item's vector is computed from, and its clicks."""
         self._catch_up()
-        row = self._row(id)
         lifecycle = self._follower.lifecycle
-        stored = self.store.fetch_all(
-            "SELECT number, query, at, embedding FROM clicks WHERE key = ? ORDER BY number", (row.key,)
-        )
+        with self.store.read_snapshot():
+            row = self._row(id)
+            stored = self.store.fetch_all(
+                "SELECT number, query, at FROM clicks WHERE key = ? ORDER BY number DESC LIMIT ?",
+                (row.key, max(SHOWN_CLICKS, MOST_VOTERS)),
+            )
+            item_clicks = self._item_clicks(row)
         clicks = tuple(
-            Click(number, row.id, query, at, lifecycle.state(row.trained, count))
-            for count, (number, query, at, _) in enumerate(stored, 1)
+            Click(number, row.id, query, at, lifecycle.state(row.trained, row.clicks - newer))
+            for newer, (number, query, at) in enumerate(stored)
         )
-        queries = decode_vectors((click[3] for click in stored), self.store.dim)
-        explanation, vector = lifecycle.explain(row, queries, [click.query for click in clicks])
+        voters = [click.query for click in clicks[:MOST_VOTERS]][::-1]
+        explanation, vector = lifecycle.explain(row, item_clicks, voters)
         difference = np.linalg.norm(vector - row.vector)
         return ItemExplanation(
             row.item(),
             explanation,
-            clicks[::-1][:SHOWN_CLICKS],
+            clicks[:SHOWN_CLICKS],
             self.settings.observe_after,
             bool(difference <= ROUNDING * np.linalg.norm(row.vector)),
         )
 
-    def preview(self, text: str, *, without: Sequence[str] = (), revealed: Sequence[str] = ()) -> Preview:
+    def preview(
+        self,
+        text: str,
+        *,
+        without: Sequence[str] = (),
+        revealed: Sequence[str] = (),
+        revealed_embeddings: Floats | None = None,
+    ) -> Preview:
         """What the catalog would do with a new item; nothing is written.
 
         Args:
             text: The item's text.
             without: Ids of neighbours to switch off; ids that are not neighbours are ignored.
             revealed: Queries of its first clicks.
+            revealed_embeddings: (revealed, dim) their embeddings, where the caller has encoded them.
         """
         self._catch_up()
-        return self._previewer.preview(
-            validate_text(text), frozenset(without), [validate_query(query) for query in revealed]
-        )
+        queries = [validate_query(query) for query in revealed]
+        return self._previewer.preview(validate_text(text), frozenset(without), queries, revealed_embeddings)
 
     def warm(self) -> None:
         """Compute what the first preview would have to wait for."""
@@ -306,6 +317,10 @@ class CatalogReader:
         if not found:
             raise _item_not_found(id)
         return ItemRow.from_values(found[0])
+
+    def _item_clicks(self, row: ItemRow, without: int | None = None) -> ItemClicks:
+        """The clicks of an item, but for the one with the number `without`."""
+        return read_item_clicks(self.store, row, self.model.embed_queries, without)
 
     def _allowed_keys(self, tags: Sequence[str], states: Sequence[State]) -> Keys | None:
         """Keys of the items that pass the filters; None without filters."""

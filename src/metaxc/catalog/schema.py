@@ -26,9 +26,10 @@ from metaxc.arrays import Floats
 from metaxc.artifacts import file_digest, write_atomically
 from metaxc.catalog.catalog_errors import damaged_error
 
-FORMAT = 2
-"""In format 1 the items' vectors had no last coordinate, the novelty. Such a catalog opens (`decode_item_vectors`), and
-its first write makes it one of format 2, which older versions of metaxc refuse."""
+FORMAT = 3
+"""In format 1 the items' vectors had no last coordinate, the novelty (`decode_item_vectors`). Formats 1 and 2 have no
+table `click_sums`. Such catalogs open, and their first write makes them of this format (`upgrade`), which older
+versions of metaxc refuse."""
 
 DATABASE = "catalog.sqlite"
 CLOSED = "closed.json"
@@ -36,6 +37,10 @@ ACKNOWLEDGED = "mark"
 
 Value = int | float | str | bytes | None
 
+CLICK_SUMS_SCHEMA = (
+    "CREATE TABLE click_sums (key INTEGER PRIMARY KEY, clicks INTEGER NOT NULL, total BLOB NOT NULL, "
+    "digest BLOB NOT NULL)"
+)
 SCHEMA = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE items (key INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, text TEXT NOT NULL, "
@@ -53,6 +58,7 @@ SCHEMA = (
     "CREATE INDEX deleted_by_sequence ON deleted (sequence)",
     "CREATE TABLE queries (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, embedding BLOB NOT NULL, "
     "digest BLOB NOT NULL)",
+    CLICK_SUMS_SCHEMA,
 )
 
 
@@ -92,7 +98,32 @@ ITEMS = Table(
 CLICKS = Table("clicks", "number, key, query, at, embedding")
 DELETED = Table("deleted", "key, sequence")
 QUERIES = Table("queries", "number, text, embedding")
-TABLES = (ITEMS, CLICKS, DELETED, QUERIES)
+CLICK_SUMS = Table("click_sums", "key, clicks, total")
+TABLES = (ITEMS, CLICKS, DELETED, QUERIES, CLICK_SUMS)
+
+
+def has_click_sums(metadata: dict[str, str]) -> bool:
+    """Whether a catalog with this metadata has the table `click_sums`."""
+    return int(metadata.get("format", "0")) >= 3
+
+
+def schema_of(metadata: dict[str, str]) -> set[str]:
+    """The statements that make the tables of a catalog with this metadata."""
+    return set(SCHEMA) if has_click_sums(metadata) else set(SCHEMA) - {CLICK_SUMS_SCHEMA}
+
+
+def tables_of(metadata: dict[str, str]) -> tuple[Table, ...]:
+    """The tables with checksums of a catalog with this metadata."""
+    return TABLES if has_click_sums(metadata) else tuple(table for table in TABLES if table != CLICK_SUMS)
+
+
+def upgrade(connection: sqlite3.Connection, metadata: dict[str, str]) -> None:
+    """Make a catalog of an older format one of this format, inside the transaction of its first write."""
+    if not has_click_sums(metadata):
+        connection.execute(CLICK_SUMS_SCHEMA)
+    metadata |= {"format": str(FORMAT)} | {
+        f"sum of {table.name}": metadata.get(f"sum of {table.name}", "0") for table in TABLES
+    }
 
 
 def placeholders(count: int) -> str:
@@ -207,7 +238,7 @@ def verify_rows(connection: sqlite3.Connection, metadata: dict[str, str]) -> Non
     answer = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if answer != "ok":
         raise damaged_error(str(answer))
-    for table in TABLES:
+    for table in tables_of(metadata):
         total = TableChecksum()
         for row in connection.execute(f"SELECT {table.column_list}, digest FROM {table.name}"):
             if row_checksum(table.name, row[:-1]) != row[-1]:

@@ -36,6 +36,8 @@ from metaxc.catalog.schema import (
     read_acknowledged,
     read_metadata,
     row_checksum,
+    schema_of,
+    upgrade,
     vector_dim,
     verify_closed_checksum,
     verify_rows,
@@ -57,12 +59,13 @@ class Transaction:
 
     def __init__(self, connection: sqlite3.Connection, metadata: dict[str, str]):
         self.connection, self.metadata = connection, metadata
+        upgrade(connection, metadata)
         self.sequence = int(metadata["sequence"]) + 1
         self._checksums = {table.name: TableChecksum(metadata[f"sum of {table.name}"]) for table in TABLES}
 
     def write_metadata(self) -> None:
         """Write the metadata with this transaction's sequence number and the tables' checksums."""
-        self.metadata |= {"format": str(FORMAT), "sequence": str(self.sequence)}
+        self.metadata |= {"sequence": str(self.sequence)}
         self.metadata |= {f"sum of {name}": str(total) for name, total in self._checksums.items()}
         write_metadata(self.connection, self.metadata)
 
@@ -256,7 +259,7 @@ class Store:
         """Verify schema, metadata and sequence number, and every row where asked; returns the metadata."""
         found = {row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
         found.discard("CREATE TABLE sqlite_sequence(name,seq)")
-        if found != set(SCHEMA):
+        if SCHEMA[0] not in found:
             raise damaged_error("its tables are not those of a catalog")
         metadata = read_metadata(connection)
         if int(metadata.get("format", "0")) > FORMAT:
@@ -266,6 +269,8 @@ class Store:
                 expected=f"format {FORMAT} or older",
                 fix="upgrade metaxc",
             )
+        if found != schema_of(metadata):
+            raise damaged_error("its tables are not those of a catalog")
         uuid, acknowledged = read_acknowledged(self.folder)
         if uuid != metadata["uuid"] or acknowledged > int(metadata["sequence"]):
             raise damaged_error(

@@ -87,6 +87,12 @@ class RevealedQueries:
             self.queries[first:last], self.owner[first:last] - start, self.names[first:last], stop - start
         )
 
+    def totals(self) -> Floats:
+        """(items, dim) float32: the sum of each item's queries; a zero row where it has none."""
+        sums = np.zeros((self.items, self.queries.shape[1]), dtype=np.float32)
+        np.add.at(sums, self.owner, self.queries)
+        return sums
+
 
 class FewShotFitter:
     """Fits ridge classifiers to the first clicks of items, w = G⁻¹ Σ query at unit length.
@@ -120,7 +126,14 @@ class FewShotFitter:
 
     def fit(self, revealed: RevealedQueries) -> Classifiers:
         """One classifier per item from its revealed queries alone; a zero row where it has none."""
-        sums = np.zeros((revealed.items, revealed.queries.shape[1]), dtype=np.float32)
-        np.add.at(sums, revealed.owner, revealed.queries)
-        weights = sums.astype(np.float64) @ self.inverse_gram
-        return Classifiers(normalize_rows(weights), np.bincount(revealed.owner, minlength=revealed.items))
+        clicks = np.bincount(revealed.owner, minlength=revealed.items)
+        return self.fit_totals(revealed.totals().astype(np.float64), clicks)
+
+    def fit_totals(self, totals: Doubles, clicks: Rows) -> Classifiers:
+        """One classifier per item from the sum of its queries, which is all that the classifier depends on.
+
+        Args:
+            totals: (items, dim) float64 sums, with the classifiers' query layer applied; zero rows without queries.
+            clicks: (items,) how many queries each sum has.
+        """
+        return Classifiers(normalize_rows(totals @ self.inverse_gram), clicks)

@@ -66,7 +66,7 @@ def open_catalog(
     from metaxc.catalog import Catalog
 
     set_threads(threads)
-    return Catalog.open(folder, load_model(model, base, cache), read_only=read_only)
+    return Catalog.open(folder, load_model(model, base, cache, keeps_embeddings=False), read_only=read_only)
 
 
 def open_store(folder: Path) -> Store:
@@ -104,7 +104,7 @@ def create(
     from metaxc.catalog import Catalog, CatalogSettings
 
     set_threads(threads)
-    trained, queries = load_model(model, base, cache), known_queries(data)
+    trained, queries = load_model(model, base, cache, keeps_embeddings=False), known_queries(data)
     settings = CatalogSettings() if observe_after is None else CatalogSettings(observe_after=observe_after)
     with Catalog.create(catalog, trained, settings=settings, queries=queries) as created:
         print_status(f"created {created!r} with {len(queries):,} known queries")
@@ -279,7 +279,7 @@ def migrate(
     from metaxc.catalog import migrate as migrate_catalog
 
     set_threads(threads)
-    trained = load_model(model, base, cache)
+    trained = load_model(model, base, cache, keeps_embeddings=False)
     with tqdm(unit=" items", desc="migrate", dynamic_ncols=True) as bar:
 
         def progress(done: int, total: int) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from metaxc.serve.serve_settings import ServeSettings
 
 NETWORK = "metaxc.serve.serve_settings:NetworkSettings"
+QUEUES = "metaxc.serve.serve_settings:QueueSettings"
 BACKLOG = (
     2048  # connections that wait to be accepted: under overload they get a 429 instead of a connection error
 )
@@ -39,6 +40,7 @@ def serve(
     ] = None,
     host: Annotated[str | None, config_option(f"{NETWORK}.host")] = None,
     port: Annotated[int | None, config_option(f"{NETWORK}.port")] = None,
+    max_wait: Annotated[float | None, config_option(f"{QUEUES}.max_wait")] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Reject all changes.")] = False,
     base: Base = None,
     threads: Annotated[
@@ -56,13 +58,14 @@ def serve(
     set_threads(threads or default_threads())
     from pydantic import ValidationError
 
-    from metaxc.serve.serve_settings import NetworkSettings, ServeSettings, read_tokens
+    from metaxc.serve.serve_settings import NetworkSettings, QueueSettings, ServeSettings, read_tokens
 
     try:
         network = NetworkSettings(**given_options(host=host, port=port))
+        queues = QueueSettings(**given_options(max_wait=max_wait))
     except ValidationError as error:
         raise invalid_option(error) from error
-    settings = ServeSettings(network=network, tokens=read_tokens())
+    settings = ServeSettings(network=network, tokens=read_tokens(), queues=queues)
     folder = catalog or model.resolve().with_name(f"{model.resolve().name}.catalog")
     run_server(lambda: open_or_create_catalog(folder, model, data, read_only, base, cache), settings)
 
@@ -80,7 +83,7 @@ def open_or_create_catalog(
     """The catalog in a folder; created if there is none, unless it is read only."""
     from metaxc.catalog import Catalog
 
-    trained = load_model(model, base, cache)
+    trained = load_model(model, base, cache, keeps_embeddings=False)
     if folder.exists() or read_only:
         print_status(f"opening the catalog {folder}")
         catalog = Catalog.open(folder, trained, read_only=read_only)

@@ -102,12 +102,15 @@ def set_threads(threads: int) -> None:
     torch.set_num_threads(count)
 
 
-def load_model(folder: Path, base: str | None, cache: Path | None) -> Emmett:
-    """Load a model, with the embedding cache."""
+def load_model(
+    folder: Path, base: str | None, cache: Path | None, *, keeps_embeddings: bool = True
+) -> Emmett:
+    """Load a model with the embedding cache. Catalogs and the service keep no embeddings there: their requests and
+    items do not come again, and a client must not be able to fill the disk by reading."""
     from metaxc.emmett import Emmett
     from metaxc.encoders import EmbeddingCache
 
-    return Emmett.load(folder, base=base, cache=EmbeddingCache(cache))
+    return Emmett.load(folder, base=base, cache=EmbeddingCache(cache, keeps_embeddings=keeps_embeddings))
 
 
 def read_lines(file: Path | None, texts: Sequence[str] | None, what: str) -> list[str]:

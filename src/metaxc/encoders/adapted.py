@@ -181,6 +181,11 @@ class Adapted:
     def dim(self) -> int:
         return int(self.towers.item.table.shape[1])
 
+    @property
+    def max_tokens(self) -> int:
+        """How many tokens of a text it reads."""
+        return self.tokenizer.max_tokens if self.base is None else self.base.max_tokens
+
     @cached_property
     def fingerprint(self) -> str:
         weights = {

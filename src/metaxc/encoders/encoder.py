@@ -83,9 +83,12 @@ class EmbeddingCache:
 
     Args:
         folder: Where to keep the embeddings; `$METAXC_CACHE` or `~/.cache/metaxc` when None.
+        keeps_embeddings: False keeps exported graphs alone, as a service needs it: otherwise every long request would
+            leave a file.
     """
 
-    def __init__(self, folder: str | Path | None = None):
+    def __init__(self, folder: str | Path | None = None, *, keeps_embeddings: bool = True):
+        self.keeps_embeddings = keeps_embeddings
         default = os.environ.get("METAXC_CACHE") or Path.home() / ".cache" / "metaxc"
         self.folder = Path(default if folder is None else folder)
 

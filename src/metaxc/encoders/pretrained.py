@@ -156,7 +156,7 @@ class Pretrained:
 
     def uses_cache(self, texts: int) -> bool:
         """Whether a list of this many texts goes through the cache."""
-        return self.cache is not None and texts > MIN_CACHED
+        return self.cache is not None and self.cache.keeps_embeddings and texts > MIN_CACHED
 
     def encode_bags(self, bags: TokenBags) -> Floats:
         """(texts, dim) float32, unit rows, as `encode` gives them, from texts that are already tokenized (without

@@ -7,6 +7,7 @@ client turns a status back into the exception type (`ERROR_BY_STATUS`).
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,12 +50,20 @@ class RequestTimeoutError(MetaxcError):
     """The request body did not arrive in time."""
 
 
-class BusyError(MetaxcError):
+class _RetryLaterError(MetaxcError):
+    """A refusal that may be an acceptance later; `retry_after` is in seconds."""
+
+    def __init__(self, what: str, *, retry_after: float = 1.0, **answers: Any):
+        super().__init__(what, **answers)
+        self.retry_after = retry_after
+
+
+class BusyError(_RetryLaterError):
     """The service has as many requests as it accepts at once."""
 
 
-class NotReadyError(MetaxcError):
-    """The service is opening, closing, or did not start on a request in time."""
+class NotReadyError(_RetryLaterError):
+    """The service is opening, closing, or cannot answer a request in time."""
 
 
 class ServiceError(MetaxcError):
@@ -92,6 +101,7 @@ STATUS_TITLES = {
     507: "Disk full or I/O error; reading still works",
 }
 RETRY = {"Retry-After": "1"}
+MAX_RETRY_AFTER = 60  # seconds: a prediction further ahead is a guess
 STATUS_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: RETRY, 503: RETRY}
 PUBLIC_SERVER_ERRORS = (
     NotReadyError,
@@ -112,7 +122,10 @@ def respond_to_error(error: Exception) -> JSONResponse:
     got, expected, fixed = (
         None if part is None else shorten(part) for part in (error.got, error.expected, error.fix)
     )
-    return json_error(status, ErrorResponse(shorten(error.what), got, expected, fixed))
+    response = json_error(status, ErrorResponse(shorten(error.what), got, expected, fixed))
+    if isinstance(error, _RetryLaterError):
+        response.headers["Retry-After"] = str(min(max(math.ceil(error.retry_after), 1), MAX_RETRY_AFTER))
+    return response
 
 
 def json_error(status: int, body: ErrorResponse) -> JSONResponse:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from metaxc.errors import DataError, MetaxcError
+from metaxc.serve.callers import identify_client
 from metaxc.serve.http_errors import (
     STATUS_TITLES,
     BusyError,
@@ -196,8 +197,8 @@ class AccessControl:
         app: The app to protect.
         settings: Tokens, host names and limits.
         routes: The policies.
-        check_capacity: Raises an error when the named queue does not accept requests. Under overload most requests are
-            rejected here, and what a rejection costs is lost for answers.
+        check_capacity: Raises an error when the named queue does not accept requests of a client. Under overload most
+            requests are rejected here, and what a rejection costs is lost for answers.
     """
 
     def __init__(
@@ -205,7 +206,7 @@ class AccessControl:
         app: ASGIApp,
         settings: ServeSettings,
         routes: RouteTable,
-        check_capacity: Callable[[QueueName], None],
+        check_capacity: Callable[[QueueName, Hashable], None],
     ):
         self.app, self.settings, self.routes, self.check_capacity = app, settings, routes, check_capacity
         self._open_requests = 0
@@ -220,6 +221,8 @@ class AccessControl:
             return
         try:
             self._check(policy, Headers(scope=scope))
+            if policy.queue is not None:
+                self.check_capacity(policy.queue, identify_client(scope, self.settings.tokens))
         except MetaxcError as error:
             await respond_to_error(error)(scope, receive, send)
             return
@@ -247,8 +250,6 @@ class AccessControl:
                 expected=f"at most {self.settings.limits.max_requests}",
                 fix="retry after Retry-After seconds",
             )
-        if policy.queue is not None:
-            self.check_capacity(policy.queue)
 
     def _check_token(self, policy: RoutePolicy, header: str) -> None:
         scheme, _, value = header.partition(" ")

@@ -95,7 +95,18 @@ class QueueSettings(_Settings):
     """How waiting requests are queued and batched."""
 
     max_waiting: int = Field(256, ge=1, description="Requests per queue; more would only wait longer.")
-    batch_size: int = Field(64, ge=1, description="Texts per batch; encoders gain little from more.")
+    max_wait: float = Field(
+        1.0,
+        gt=0,
+        description="Seconds within which an accepted request is predicted to begin; others are refused at once.",
+    )
+    slice_tokens: int = Field(
+        256,
+        ge=1,
+        description="Tokens of a request that are encoded before another request has its turn, and tokens per batch: "
+        "the longest text that usual encoders read; they gain nothing from more.",
+    )
+    slice_texts: int = Field(64, ge=1, description="Texts per slice; hits of more would take long to load.")
     read_threads: int = Field(2, ge=1, description="Threads for reads; one slow preview blocks no others.")
     recall_sample_rate: float = Field(
         0.01,

@@ -1,0 +1,187 @@
+"""Handles batches of the reads that encode texts: searches, representations and previews.
+
+What waits together is encoded in one call, and searched in one call per filter. When a shared call fails, its requests
+run one at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from metaxc.arrays import Floats, Keys
+from metaxc.catalog import Catalog
+from metaxc.catalog.records import CatalogHit, Preview
+from metaxc.serve.api_types import (
+    PreviewRequest,
+    QueryHits,
+    RepresentRequest,
+    RepresentResponse,
+    SearchRequest,
+    SearchResponse,
+)
+from metaxc.serve.http_errors import BusyError
+from metaxc.serve.prometheus_metrics import Metrics
+from metaxc.serve.request_queue import QueuedRequest, RequestQueue, run_with_fallback
+
+log = logging.getLogger("metaxc.serve")
+RECALL_AT = 10
+MAX_SAMPLED_QUERIES = 4  # per sampled batch: an exact search of more would slow other searches down
+
+EncodingRead = SearchRequest | RepresentRequest | PreviewRequest
+"""Their results: `SearchResponse`, `RepresentResponse`, `Preview`."""
+
+Queued = Sequence[QueuedRequest[Any, Any]]
+
+
+class SearchBatcher:
+    """Handles batches of reads. A share of the unfiltered searches, `recall_sample_rate`, is also searched exactly, in
+    another thread, to measure the recall of the index."""
+
+    def __init__(self, catalog: Catalog, metrics: Metrics, recall_sample_rate: float):
+        self._catalog, self._metrics, self._sample_rate = catalog, metrics, recall_sample_rate
+        self._random = random.Random(0)
+        self.sample_queue: RequestQueue[Floats, None] = RequestQueue(
+            "sample", self._sample_recall, max_waiting=1
+        )
+
+    def __call__(self, batch: Queued) -> Sequence[Any]:
+        """One response per request."""
+        kinds: tuple[tuple[type, Callable[[Queued], list[Any]]], ...] = (
+            (SearchRequest, self._search_together),
+            (RepresentRequest, self._represent_together),
+            (PreviewRequest, self._preview_together),
+        )
+        values: dict[int, Any] = {}
+        for request in batch:
+            if request.is_first:
+                self._metrics.observe_stage("queue", request.wait_seconds or 0.0)
+        for kind, handler in kinds:
+            group = [request for request in batch if isinstance(request.payload, kind)]
+            if group:
+                found = run_with_fallback(handler, group)
+                values |= {id(request): value for request, value in zip(group, found, strict=True)}
+        return [values[id(request)] for request in batch]
+
+    def _search_together(self, batch: Queued) -> list[Any]:
+        started = time.perf_counter()
+        queries = [_slice_texts(request, request.payload.queries) for request in batch]
+        exposures = [
+            request.payload.exposure for request, own in zip(batch, queries, strict=True) for _ in own
+        ]
+        vectors = self._catalog.encode([query for own in queries for query in own], exposures)
+        encode_seconds = time.perf_counter() - started
+        self._metrics.observe_stage("encode", encode_seconds)
+        parts = _split(vectors, queries)
+        groups: dict[object, list[int]] = {}
+        for place, request in enumerate(batch):
+            filters = frozenset(request.payload.tags), frozenset(request.payload.states)
+            groups.setdefault(filters, []).append(place)
+        values: dict[int, Any] = {}
+        for places in groups.values():
+            started = time.perf_counter()
+            hits = self._search_group(
+                np.concatenate([parts[place] for place in places]), [batch[place].payload for place in places]
+            )
+            seconds = {"encode": encode_seconds, "search": time.perf_counter() - started}
+            self._metrics.observe_stage("search", seconds["search"])
+            for place in places:
+                k = batch[place].payload.k
+                answers = [QueryHits(query, tuple(next(hits)[:k])) for query in queries[place]]
+                values[place] = _finish_search(batch[place], (answers, seconds))
+        return [values[place] for place in range(len(batch))]
+
+    def _search_group(self, vectors: Floats, searches: Sequence[SearchRequest]) -> Iterator[list[CatalogHit]]:
+        """The hits of each query of searches that share their filters, for the largest k among them."""
+        first, k = searches[0], max(search.k for search in searches)
+        if not first.tags and not first.states and self._random.random() < self._sample_rate:
+            with suppress(BusyError):  # one sample at a time is enough
+                self.sample_queue.put(vectors[:MAX_SAMPLED_QUERIES])
+        return iter(self._catalog.search(vectors, k, tags=first.tags, states=first.states))
+
+    def _represent_together(self, batch: Queued) -> list[Any]:
+        started = time.perf_counter()
+        texts = [_slice_texts(request, request.payload.texts) for request in batch]
+        vectors = self._catalog.represent([text for own in texts for text in own])
+        self._metrics.observe_stage("encode", time.perf_counter() - started)
+        values: list[Any] = []
+        for request, part in zip(batch, _split(vectors, texts), strict=True):
+            if request.is_last:
+                whole = [vector.tolist() for vector in in_request_order(request, [*request.parts, part])]
+                values.append(RepresentResponse(whole, self._catalog.model.fingerprint))
+            else:
+                values.append(part)
+        return values
+
+    def _preview_together(self, batch: Queued) -> list[Preview | Floats]:
+        return [self._preview(request) for request in batch]
+
+    def _preview(self, request: QueuedRequest[PreviewRequest, Preview]) -> Preview | Floats:
+        """The preview; the slices before the last one encode the queries of a large one."""
+        preview = request.payload
+        if not request.is_last:
+            return self._catalog.model.encoder.encode_queries(_slice_texts(request, preview.revealed))
+        encoded = np.stack(in_request_order(request, request.parts)) if request.parts else None
+        return self._catalog.preview(
+            preview.text, without=preview.without, revealed=preview.revealed, revealed_embeddings=encoded
+        )
+
+    def _sample_recall(self, batch: Sequence[QueuedRequest[Floats, None]]) -> list[Exception | None]:
+        """Search once more, by the index and exactly; a write in between makes the two incomparable."""
+        try:
+            for request in batch:
+                before = self._catalog.sequence
+                found, _ = self._catalog.index_search(request.payload, RECALL_AT)
+                exact, _ = self._catalog.exact_search(request.payload, RECALL_AT)
+                if self._catalog.sequence == before:
+                    self._metrics.recall.record(compute_recalls(found, exact))
+        except Exception:  # no client waits for a sample, so only the log can report it
+            log.exception("Sampling the recall failed")
+        return [None] * len(batch)
+
+
+def in_request_order(request: QueuedRequest[Any, Any], parts: Sequence[Iterable[Any]]) -> list[Any]:
+    """What the slices of a request gave for each of its texts, in the order of the texts."""
+    rows = [row for one in request.slices[: len(parts)] for row in one.rows]
+    values = [value for part in parts for value in part]
+    if not rows:  # a request that was not cut
+        return values
+    return [value for _, value in sorted(zip(rows, values, strict=True), key=lambda pair: pair[0])]
+
+
+def compute_recalls(found: Keys, exact: Keys) -> list[float]:
+    """The recall of each query with exact results: found and exact are (queries, k), padded with −1."""
+    pairs = [
+        (set(one.tolist()) - {-1}, set(other.tolist()) - {-1})
+        for one, other in zip(found, exact, strict=True)
+    ]
+    return [len(keys & expected) / len(expected) for keys, expected in pairs if expected]
+
+
+def _slice_texts(request: QueuedRequest[Any, Any], texts: Sequence[str]) -> list[str]:
+    """The texts of a request's present slice: all of them where it was not cut."""
+    rows = request.slice.rows
+    return [texts[row] for row in rows] if rows else list(texts)
+
+
+def _split(vectors: Floats, texts: Sequence[Sequence[str]]) -> list[Floats]:
+    """The vectors of the texts of each request."""
+    return np.split(vectors, np.cumsum([len(own) for own in texts])[:-1])
+
+
+def _finish_search(
+    request: QueuedRequest[SearchRequest, SearchResponse], part: tuple[list[QueryHits], dict[str, float]]
+) -> Any:
+    """The response after the last slice, the part itself before; its seconds are those of all slices."""
+    if not request.is_last:
+        return part
+    parts = [*request.parts, part]
+    answers = in_request_order(request, [answers for answers, _ in parts])
+    seconds = {name: sum(own[name] for _, own in parts) for name in ("encode", "search")}
+    return SearchResponse(tuple(answers), {"queue": request.wait_seconds or 0.0, **seconds})

@@ -1,0 +1,164 @@
+"""Handles batches of writes: those that wait together share transactions.
+
+An add costs a disk sync, a hundred that wait together cost one. A large add is cut into slices that encode its texts,
+between which other writes have their turn, and a last one that writes all of its items or none. When a shared call
+fails, its requests run one at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from metaxc.arrays import Floats
+from metaxc.catalog import Catalog
+from metaxc.catalog.records import AddResult
+from metaxc.serve.api_types import AddRequest, ClickRequest, UpdateRequest
+from metaxc.serve.http_errors import ForbiddenError
+from metaxc.serve.prometheus_metrics import Metrics
+from metaxc.serve.request_queue import QueuedRequest, run_with_fallback
+
+
+@dataclass(frozen=True)
+class UpdateItem:
+    """Change an item."""
+
+    id: str
+    changes: UpdateRequest
+
+
+@dataclass(frozen=True)
+class DeleteItem:
+    """Delete an item."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class UndoClick:
+    """Undo a click."""
+
+    number: int
+
+
+WriteOperation = AddRequest | UpdateItem | DeleteItem | ClickRequest | UndoClick
+"""Their results: `AddResult`, `Item`, the number of deleted items, `Click`, `Item`."""
+
+QueuedWrites = Sequence[QueuedRequest[WriteOperation, Any]]
+SHARED_TRANSACTION = (AddRequest, DeleteItem, ClickRequest)
+"""The catalog applies several of these in one transaction."""
+
+
+class WriteBatcher:
+    """Handles batches of writes in their order, those that can in a shared transaction."""
+
+    def __init__(self, catalog: Catalog, metrics: Metrics):
+        self._catalog, self._metrics = catalog, metrics
+        self._read_only = catalog.read_only
+
+    def __call__(self, batch: QueuedWrites) -> Sequence[Any]:
+        """One result per request."""
+        values: dict[int, Any] = {}
+        for request in batch:
+            if request.is_first:
+                self._metrics.observe_stage("queue", request.wait_seconds or 0.0)
+        for group in group_for_transactions([request for request in batch if request.is_last]):
+            started = time.perf_counter()
+            found = run_with_fallback(self._write_together, group)
+            values |= {id(request): value for request, value in zip(group, found, strict=True)}
+            self._metrics.observe_stage("write", time.perf_counter() - started)
+        for request in batch:
+            if not request.is_last:
+                values |= {id(request): run_with_fallback(self._encode, [request])[0]}
+        return [values[id(request)] for request in batch]
+
+    def _encode(self, batch: QueuedWrites) -> list[dict[str, Floats]]:
+        """The embeddings of the texts of a large add's present slice, by text; none of items that exist already."""
+        self._check_writable()
+        [request] = batch
+        assert isinstance(request.payload, AddRequest)
+        items = [request.payload.items[row] for row in request.slice.rows]
+        texts = list(dict.fromkeys(item.text for item in items if item.id not in self._catalog))
+        if not texts:
+            return [{}]
+        started = time.perf_counter()
+        embeddings = self._catalog.model.encoder.encode_items(texts)
+        self._metrics.observe_stage("encode", time.perf_counter() - started)
+        return [dict(zip(texts, embeddings, strict=True))]
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ForbiddenError(
+                "The catalog is open for reading only",
+                expected="a service that may write",
+                fix="start it without --read-only, or use the service that writes",
+            )
+
+    def _write_together(self, group: QueuedWrites) -> Sequence[Any]:
+        self._check_writable()
+        operations = [request.payload for request in group]
+        match operations[0]:
+            case AddRequest():
+                embeddings = {
+                    text: one for request in group for part in request.parts for text, one in part.items()
+                }
+                return self._add([one for one in operations if isinstance(one, AddRequest)], embeddings)
+            case DeleteItem():
+                self._catalog.delete([one.id for one in operations if isinstance(one, DeleteItem)])
+                return [1] * len(operations)
+            case ClickRequest():
+                clicks = [(one.item, one.query) for one in operations if isinstance(one, ClickRequest)]
+                return self._catalog.clicks(clicks)
+            case UpdateItem(id, changes):
+                return [self._catalog.update(id, changes.text, changes.tags)]
+            case UndoClick(number):
+                return [self._catalog.undo(number)]
+
+    def _add(self, adds: Sequence[AddRequest], embeddings: Mapping[str, Floats]) -> list[AddResult]:
+        """One transaction; what existed before it tells how many items each request added."""
+        items = [item.to_new_item() for add in adds for item in add.items]
+        if len(adds) == 1:
+            return [self._catalog.add(items, embeddings)]
+        existing = [sum(item.id in self._catalog for item in add.items) for add in adds]
+        self._catalog.add(items, embeddings)
+        return [AddResult(len(add.items) - known, known) for add, known in zip(adds, existing, strict=True)]
+
+
+def texts_to_encode(operation: WriteOperation) -> list[str]:
+    """The texts that a write encodes."""
+    match operation:
+        case AddRequest():
+            return [item.text for item in operation.items]
+        case ClickRequest():
+            return [operation.query]
+        case UpdateItem(_, changes) if changes.text is not None:
+            return [changes.text]
+        case _:
+            return []
+
+
+def group_for_transactions(batch: QueuedWrites) -> Iterator[QueuedWrites]:
+    """Split a batch, in its order, into groups that may share a transaction: one kind of operation, and no item added
+    or deleted twice."""
+    group: list[QueuedRequest[WriteOperation, Any]] = []
+    ids: set[str] = set()
+    for request in batch:
+        operation = request.payload
+        match operation:
+            case AddRequest():
+                own = {item.id for item in operation.items}
+            case DeleteItem():
+                own = {operation.id}
+            case _:
+                own = set()
+        same_kind = group and type(group[0].payload) is type(operation)
+        shares = same_kind and isinstance(operation, SHARED_TRANSACTION) and ids.isdisjoint(own)
+        if group and not shares:
+            yield group
+            group, ids = [], set()
+        group.append(request)
+        ids.update(own)
+    if group:
+        yield group
