@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from metaxc.serve.serve_settings import ServeSettings
 
 NETWORK = "metaxc.serve.serve_settings:NetworkSettings"
+CONNECTIONS = "metaxc.serve.serve_settings:ConnectionSettings"
 BACKLOG = (
     2048  # connections that wait to be accepted: under overload they get a 429 instead of a connection error
 )
@@ -39,6 +40,7 @@ def serve(
     ] = None,
     host: Annotated[str | None, config_option(f"{NETWORK}.host")] = None,
     port: Annotated[int | None, config_option(f"{NETWORK}.port")] = None,
+    max_connections: Annotated[int | None, config_option(f"{CONNECTIONS}.max_connections")] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Reject all changes.")] = False,
     base: Base = None,
     threads: Annotated[
@@ -56,13 +58,14 @@ def serve(
     set_threads(threads or default_threads())
     from pydantic import ValidationError
 
-    from metaxc.serve.serve_settings import NetworkSettings, ServeSettings, read_tokens
+    from metaxc.serve.serve_settings import ConnectionSettings, NetworkSettings, ServeSettings, read_tokens
 
     try:
         network = NetworkSettings(**given_options(host=host, port=port))
+        connections = ConnectionSettings(**given_options(max_connections=max_connections))
     except ValidationError as error:
         raise invalid_option(error) from error
-    settings = ServeSettings(network=network, tokens=read_tokens())
+    settings = ServeSettings(network=network, connections=connections, tokens=read_tokens())
     folder = catalog or model.resolve().with_name(f"{model.resolve().name}.catalog")
     run_server(lambda: open_or_create_catalog(folder, model, data, read_only, base, cache), settings)
 
@@ -93,9 +96,8 @@ def open_or_create_catalog(
 
 def run_server(source: Callable[[], Catalog], settings: ServeSettings) -> None:
     """Serve until a signal ends the process; if the catalog cannot be opened, end and raise that error."""
-    import uvicorn
-
     from metaxc.serve.app import make_app
+    from metaxc.serve.http_server import HttpServer
 
     network = settings.network
     listening = listen(network.host, network.port)
@@ -108,18 +110,7 @@ def run_server(source: Callable[[], Catalog], settings: ServeSettings) -> None:
         server.should_exit = True
 
     app = make_app(source, settings, on_ready=lambda: print(f"ready: {url}", flush=True), on_failure=stop)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            ws="none",
-            proxy_headers=False,
-            lifespan="on",
-            timeout_graceful_shutdown=network.shutdown_timeout,
-        )
-    )
+    server = HttpServer(app, settings)
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:
