@@ -6,9 +6,12 @@ concurrency that answers 503 to authorised clients as well and keeps no file des
 header, for a client that does not read, or for an unread body. asyncio accepts up to `backlog` connections before
 anything else runs, and logs as many tracebacks when no file descriptor is left. So three parts are our own:
 
-- `Acceptor` accepts a few connections per turn of the event loop, and makes room in the `ConnectionTable` before each.
+- `Acceptor` accepts a few connections per turn of the event loop. It reads what each has sent: one with a valid token
+  starts at once, any other waits for its turn as a bare socket, which costs a quarter of a connection.
+- `Turns` lets one stranger per turn of the event loop be answered, so that other clients wait for one stranger at most.
 - `GuardedConnection` knows what a connection waits for, and ends it when that takes too long.
-- `Turns` lets one stranger per turn of the event loop be answered: admitted clients wait for one stranger at most.
+
+The look at the token decides the order only. Access is decided by the app, for each request.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import h11
@@ -33,13 +37,14 @@ from metaxc.serve.middleware import has_token
 from metaxc.serve.serve_settings import ServeSettings
 
 log = logging.getLogger("metaxc.serve")
-ACCEPTS_PER_TURN = 8  # connections; each costs about 0.1 ms, which requests that are ready would wait for
+ACCEPTS_PER_TURN = 8  # connections; each costs about 0.04 ms, for which requests that are ready have to wait
 ACCEPT_RETRY = 0.5  # seconds without accepting after the system had no file descriptor or memory left
 SWEEP_INTERVAL = 1.0  # seconds between two looks at the timeouts; each is kept with this precision
 DRAIN_TIMEOUT = (
     2.0  # seconds for the rest of a body that is not wanted; closing at once would destroy the response
 )
 MAX_HEADER_BYTES = 16 << 10
+READ_BYTES = 16 << 10  # per read: what a stranger sends after a request is in memory until that is answered
 WRITE_PROGRESS = 64 << 10  # bytes that an admitted client has to read per write timeout
 AUTHORIZATION = re.compile(rb"\r\nauthorization:[ \t]*([^\r\n]*)", re.IGNORECASE)
 Waiting = Literal["header", "drain", "write", "client", "service"]
@@ -84,18 +89,71 @@ class Edge:
     table: ConnectionTable
     turns: Turns
 
+    def has_token(self, data: bytes) -> bool:
+        """Whether the header of a request, as far as it has arrived, has a valid token."""
+        found = AUTHORIZATION.search(data)
+        return found is not None and has_token(found[1].decode("latin-1"), self.settings.tokens)
+
+
+class WaitingSocket:
+    """A stranger that was accepted and waits for its turn, without the objects that a connection needs.
+
+    Args:
+        accepted: The socket.
+        network: Of the client.
+        edge: The server's.
+        start: Called when its turn has come.
+    """
+
+    at_work = False
+
+    def __init__(self, accepted: socket.socket, network: str, edge: Edge, start: Callable[[], None]):
+        self.network = network
+        self._socket, self._table, self._start = accepted, edge.table, start
+        self._gone = False
+        if edge.table.make_room():
+            edge.table.add(self)
+            edge.turns.wait(self._take_turn)
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close it."""
+        self._gone = True
+        self._socket.close()
+
+    def _take_turn(self) -> None:
+        if not self._gone:
+            self._table.discard(self)
+            self._start()
+
 
 class GuardedConnection(H11Protocol):
     """uvicorn's connection, which knows whether it was admitted and what it waits for.
 
-    Until it is admitted, its data waits for a turn, unless it brings a valid token. That look at the token decides the
-    order only: the access checks come later, in the app, which calls `admit` when they have passed.
+    Until the app calls `admit`, because a request has passed the access checks, its data waits for a turn.
+
+    Args:
+        config: uvicorn's.
+        server_state: uvicorn's.
+        app_state: Of the app; a request finds its connection there.
+        edge: The server's.
+        network: Of the client.
+        received: Data that has been read already, and has had its turn.
     """
 
-    def __init__(self, config: uvicorn.Config, server_state: Any, app_state: dict[str, Any], edge: Edge):
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: Any,
+        app_state: dict[str, Any],
+        edge: Edge,
+        network: str,
+        received: bytes,
+    ):
         super().__init__(config, server_state, {**app_state, "connection": self})
-        self._edge = edge
-        self.admitted, self.network = False, ""
+        self._edge, self.network, self._received = edge, network, received
+        self.admitted = self._aborted = False
         self._unparsed = bytearray()
         self._drained = 0
         self._since = self.loop.time()
@@ -114,12 +172,18 @@ class GuardedConnection(H11Protocol):
 
     def abort(self) -> None:
         """Close it at once, unsent data included."""
-        self.transport.abort()
+        self._aborted = True
+        if self.transport is not None:
+            self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.network = network_of(self.client[0]) if self.client else ""
-        self._edge.table.add(self)
+        transport.max_size = READ_BYTES  # type: ignore[attr-defined]  # of asyncio; else 256 KB
+        if self._aborted:
+            transport.abort()
+        if self._received:  # before anything that the transport reads
+            self.loop.call_soon(self._parse, self._received)
+            self._received = b""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._edge.table.discard(self)
@@ -132,14 +196,14 @@ class GuardedConnection(H11Protocol):
             if self._drained > self._edge.settings.limits.max_body_bytes:
                 self.abort()
                 return
-        if not self._unparsed and (self.admitted or self._brings_token(data)):
+        if not self._unparsed and (self.admitted or self._edge.has_token(data)):
             super().data_received(data)
             return
         self._unset_keepalive_if_required()
         self.flow.pause_reading()
         self._unparsed += data
         if len(self._unparsed) == len(data):
-            self._edge.turns.wait(self._parse)
+            self._edge.turns.wait(self._take_turn)
 
     def on_response_complete(self) -> None:
         self._drained = 0
@@ -183,17 +247,15 @@ class GuardedConnection(H11Protocol):
         }
         return timeouts.get(waiting, float("inf"))
 
-    def _brings_token(self, data: bytes) -> bool:
-        found = AUTHORIZATION.search(data)
-        return found is not None and has_token(found[1].decode("latin-1"), self._edge.settings.tokens)
-
-    def _parse(self) -> None:
-        if self.transport.is_closing():
-            return
+    def _take_turn(self) -> None:
         data = bytes(self._unparsed)
         self._unparsed.clear()
         self.flow.resume_reading()
-        super().data_received(data)
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            super().data_received(data)
 
 
 class Acceptor:
@@ -201,21 +263,22 @@ class Acceptor:
 
     Args:
         listening: The socket.
-        table: Where room is made.
-        make_connection: Called for each accepted connection.
+        edge: The server's.
+        make_connection: Makes a connection from the client's network and what has been received.
     """
 
     def __init__(
         self,
         listening: socket.socket,
-        table: ConnectionTable,
-        make_connection: Callable[[], asyncio.Protocol],
+        edge: Edge,
+        make_connection: Callable[[str, bytes], GuardedConnection],
     ):
-        self._listening, self._table, self._make_connection = listening, table, make_connection
+        self._listening, self._edge, self._make_connection = listening, edge, make_connection
         self._loop = asyncio.get_running_loop()
         self._starting: set[asyncio.Task[Any]] = set()
         self._closed = False
         listening.setblocking(False)
+        defer_accept(listening, edge.settings.connections.header_timeout)
         self._resume()
 
     def close(self) -> None:
@@ -234,7 +297,7 @@ class Acceptor:
     def _accept(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
             try:
-                accepted, _ = self._listening.accept()
+                accepted, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except (
@@ -243,23 +306,45 @@ class Acceptor:
                 log.error(
                     "No connection can be accepted: %s. Raise `ulimit -n`, or lower max_connections", error
                 )
-                self._table.make_room()
+                self._edge.table.make_room()
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(ACCEPT_RETRY, self._resume)
                 return
-            if not self._table.make_room():
-                accepted.close()
-                continue
-            starting = self._loop.create_task(self._start(accepted))
-            self._starting.add(starting)
-            starting.add_done_callback(self._starting.discard)
+            self._receive(accepted, network_of(address[0]))
 
-    async def _start(self, accepted: socket.socket) -> None:
+    def _receive(self, accepted: socket.socket, network: str) -> None:
         accepted.setblocking(False)
+        start = partial(self._start, accepted, network)
         try:
-            await self._loop.connect_accepted_socket(self._make_connection, accepted)
-        except OSError:  # the client has gone
+            received = accepted.recv(READ_BYTES)
+        except BlockingIOError:
+            start(b"")
+            return
+        except OSError:
+            received = b""
+        if not received:  # the client has gone
             accepted.close()
+        elif self._edge.has_token(received):
+            start(received)
+        else:
+            WaitingSocket(accepted, network, self._edge, partial(start, received))
+
+    def _start(self, accepted: socket.socket, network: str, received: bytes) -> None:
+        if not self._edge.table.make_room():
+            accepted.close()
+            return
+        connection = self._make_connection(network, received)
+        self._edge.table.add(connection)
+        task = self._loop.create_task(self._loop.connect_accepted_socket(lambda: connection, accepted))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+
+def defer_accept(listening: socket.socket, seconds: float) -> None:
+    """Let the system keep a new connection for itself until it has data, or until some seconds have passed. Linux only:
+    elsewhere, and when the system keeps too many, a connection without data is accepted and has its header timeout."""
+    if hasattr(socket, "TCP_DEFER_ACCEPT") and seconds >= 1:
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(seconds))
 
 
 class HttpServer(uvicorn.Server):
@@ -293,15 +378,16 @@ class HttpServer(uvicorn.Server):
         """Start the app, then accept the connections of the sockets; uvicorn itself listens to none."""
         await super().startup(sockets=[])
         for listening in sockets or []:
-            self.servers.append(Acceptor(listening, self.edge.table, self._make_connection))  # type: ignore[arg-type]
+            self.servers.append(Acceptor(listening, self.edge, self._make_connection))  # type: ignore[arg-type]
         self._sweep()
 
-    def _make_connection(self) -> GuardedConnection:
-        return GuardedConnection(self.config, self.server_state, self.lifespan.state, self.edge)
+    def _make_connection(self, network: str, received: bytes) -> GuardedConnection:
+        state = self.lifespan.state
+        return GuardedConnection(self.config, self.server_state, state, self.edge, network, received)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         for connection in self.edge.table:
-            assert isinstance(connection, GuardedConnection)
-            connection.check_timeout(loop.time())
+            if isinstance(connection, GuardedConnection) and connection.transport is not None:
+                connection.check_timeout(loop.time())
         loop.call_later(SWEEP_INTERVAL, self._sweep)
