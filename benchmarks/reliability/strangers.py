@@ -83,7 +83,7 @@ class Scale:
 
 
 FULL = Scale({"idle": 1100, "bodies": 520, "pipelines": 520}, 10_000, 20.0, 3.0)
-SHORT = Scale({"idle": 1100, "bodies": 60, "pipelines": 60}, 300, 1.5, 1.0)
+SHORT = Scale({"idle": 1100, "bodies": 60, "pipelines": 60}, 300, 1.0, 0.5)
 
 
 class Server:
@@ -256,13 +256,14 @@ def invent_methods(server: Server, count: int) -> dict[str, Any]:
     """Requests with made-up methods, then what they left behind."""
     caller = Caller(server.port)
     sizes, memory = [], []
-    for share in range(3):  # a first part opens what any request opens
-        for number in range(count if share == 1 else 50):
-            path = "/healthz" if number % 2 else f"/made-up-{share}-{number}"
-            caller.ask(f"M{share}X{number}", path, kept=True)
-        if share < 2:
-            sizes.append(len(caller.ask("GET", "/metrics")[2]))
-            memory.append(server.memory)
+    for part, requests in enumerate((50, count)):  # the first ones open what any request opens
+        for number in range(requests):
+            path = "/healthz" if number % 2 else f"/made-up-{part}-{number}"
+            caller.ask(f"M{part}X{number}", path, kept=True)
+        for _ in range(2):  # the first scrape opens the series of scrapes
+            scraped = caller.ask("GET", "/metrics")[2]
+        sizes.append(len(scraped))
+        memory.append(server.memory)
     return {
         "requests": count,
         "/metrics, bytes": {"before": sizes[0], "after": sizes[1]},
@@ -270,37 +271,48 @@ def invent_methods(server: Server, count: int) -> dict[str, Any]:
     }
 
 
-def attack(model: Path, source: Path, scale: Scale) -> dict[str, Any]:
-    """All attacks on one service each."""
+@contextmanager
+def serving(model: Path, source: Path) -> Iterator[Server]:
+    """A service with a new catalog, warm."""
+    with tempfile.TemporaryDirectory(prefix="metaxc-strangers-") as folder:
+        server = Server(model, Path(folder) / "catalog", source, Path(folder) / "log")
+        try:
+            measure(server, 1.0)
+            yield server
+        finally:
+            server.stop()
+
+
+def attack(server: Server, name: str, scale: Scale) -> dict[str, Any]:
+    """One attack, and the idle service before it."""
+    logged = server.log.stat().st_size
+    if name == "methods":
+        found = invent_methods(server, scale.methods)
+    else:
+        idle = measure(server, scale.seconds)
+        kinds = scale.strangers if name == "all" else {name: scale.strangers[name]}
+        with ExitStack() as attacks:
+            for kind, count in kinds.items():
+                attacks.enter_context(attacking(server.port, kind, count))
+            measure(server, scale.settle)
+            during = measure(server, scale.seconds)
+        found = {
+            "strangers": sum(kinds.values()),
+            "idle": idle.summary(),
+            "attacked": during.summary(),
+            "times idle, p99": {kind: round(ratio_p99(during, idle, kind), 2) for kind in idle.seconds},
+        }
+    return {**found, "log, bytes": server.log.stat().st_size - logged}
+
+
+def attack_all(model: Path, source: Path, scale: Scale, *, fresh: bool) -> dict[str, Any]:
+    """All attacks on one service; with `fresh`, each on a service of its own, which may not survive it."""
     found: dict[str, Any] = {}
-    for name in (*scale.strangers, "all", "methods"):
-        with tempfile.TemporaryDirectory(prefix="metaxc-strangers-") as folder, ExitStack() as attacks:
-            server = Server(model, Path(folder) / "catalog", source, Path(folder) / "log")
-            try:
-                measure(server, 1.0)
-                idle = measure(server, scale.seconds)
-                if name == "methods":
-                    found[name] = invent_methods(server, scale.methods)
-                else:
-                    for kind, count in scale.strangers.items():
-                        if name in (kind, "all"):
-                            attacks.enter_context(attacking(server.port, kind, count))
-                    measure(server, scale.settle)
-                    during = measure(server, scale.seconds)
-                    attacks.close()
-                    found[name] = {
-                        "strangers": sum(scale.strangers.values())
-                        if name == "all"
-                        else scale.strangers[name],
-                        "idle": idle.summary(),
-                        "attacked": during.summary(),
-                        "times idle, p99": {
-                            kind: round(ratio_p99(during, idle, kind), 2) for kind in ("kept", "new", "probe")
-                        },
-                    }
-                found[name]["log, bytes"] = server.log.stat().st_size
-            finally:
-                found.setdefault(name, {})["exit code"] = server.stop()
+    names = (*scale.strangers, "all", "methods")
+    for group in [(name,) for name in names] if fresh else [names]:
+        with serving(model, source) as server:
+            for name in group:
+                found[name] = attack(server, name, scale)
     return found
 
 
@@ -313,8 +325,6 @@ def problems(found: dict[str, Any], judge_times: bool) -> list[str]:
     """What does not hold."""
     made = []
     for name, one in found.items():
-        if one["exit code"]:
-            made.append(f"{name}: the service ended with {one['exit code']}")
         if one["log, bytes"] > MOST_LOG:
             made.append(f"{name}: a log of {one['log, bytes']:,} bytes")
         if name == "methods":
@@ -351,8 +361,8 @@ def run(scale: Scale, before: Path | None = None, *, judge_times: bool = True) -
         model = Path(folder) / "model"
         small_model().save(model)
         if before is not None:
-            found["before"] = {"commit": git_commit(before), **attack(model, before, scale)}
-        found["after"] = attack(model, source, scale)
+            found["before"] = {"commit": git_commit(before), **attack_all(model, before, scale, fresh=True)}
+        found["after"] = attack_all(model, source, scale, fresh=False)
     found["seconds"] = round(time.perf_counter() - started, 1)
     return {**found, "problems": problems(found["after"], judge_times)}
 

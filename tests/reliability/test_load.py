@@ -18,7 +18,7 @@ def _benchmarks(monkeypatch):
     """Import the benchmarks as if they were run from their folder."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield
-    for name in ("overload", "streaming", "soak", "live", "world"):
+    for name in ("overload", "streaming", "soak", "strangers", "schema", "live", "world"):
         sys.modules.pop(name, None)
 
 
@@ -56,3 +56,14 @@ def test_after_many_deletes_the_catalog_equals_a_dict():
     assert found["items at the end"] == 5_200
     assert found["recall@10 at the end"] >= found["recall@10 of a fresh index"] - 0.005
     assert found["record against a fresh copy"]["second half"] < 3
+
+
+def test_strangers_cannot_stop_the_service_or_make_it_grow():
+    from strangers import SHORT, run
+
+    found = run(SHORT, judge_times=False)
+    assert found["problems"] == []
+    assert found["after"].keys() == {"idle", "bodies", "pipelines", "all", "methods"}
+    assert found["after"]["idle"]["strangers"] > found["files that the service may open"]
+    metrics = found["after"]["methods"]["/metrics, bytes"]
+    assert abs(metrics["after"] - metrics["before"]) < 500

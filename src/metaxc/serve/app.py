@@ -249,11 +249,14 @@ def _declare_documents(routes: RouteTable, app: FastAPI) -> None:
     types = {path.name: mimetypes.guess_type(path.name)[0] or "text/plain" for path in PAGE.glob("*.*")}
     files = {name: Document((PAGE / name).read_bytes(), kind) for name, kind in types.items()}
     openapi: list[Document] = []
+    writing = asyncio.Lock()
 
     @add_route("GET", "/openapi.json", PUBLIC)
     async def openapi_document(request: Request) -> Response:
-        if not openapi:
-            openapi.append(Document(json.dumps(app.openapi()).encode(), "application/json"))
+        async with writing:
+            if not openapi:  # takes 0.15 s, once
+                content = await asyncio.to_thread(lambda: json.dumps(app.openapi()).encode())
+                openapi.append(Document(content, "application/json"))
         return openapi[0].respond(request)
 
     @add_route("GET", "/", PUBLIC)

@@ -191,12 +191,13 @@ class GuardedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._waits_for == "drain":
+        draining = self._waits_for == "drain"
+        if draining:
             self._drained += len(data)
             if self._drained > self._edge.settings.limits.max_body_bytes:
                 self.abort()
                 return
-        if not self._unparsed and (self.admitted or self._edge.has_token(data)):
+        if not self._unparsed and (self.admitted or (not draining and self._edge.has_token(data))):
             super().data_received(data)
             return
         self._unset_keepalive_if_required()
@@ -213,16 +214,17 @@ class GuardedConnection(H11Protocol):
         super().on_response_complete()
 
     def check_timeout(self, now: float) -> None:
-        """Close the connection if it has waited too long for its client."""
+        """Close the connection, at its turn, if it has waited too long for its client."""
         waiting: tuple[Waiting, object] = self._waits_for, self.cycle
         unsent = self.transport.get_write_buffer_size()
         if waiting != self._waiting:
             self._waiting, self._since, self._unsent = waiting, now, unsent
         elif now - self._since >= self._timeout(waiting[0]):
-            if self.admitted and unsent <= self._unsent - WRITE_PROGRESS:
-                self._since, self._unsent = now, unsent
-            else:
-                self.abort()
+            if not self.admitted or unsent > self._unsent - WRITE_PROGRESS:
+                self._edge.turns.wait(
+                    self.abort
+                )  # hundreds may be overdue, and closing one costs system calls
+            self._since, self._unsent = now, unsent
 
     @property
     def _waits_for(self) -> Waiting:
