@@ -24,7 +24,6 @@ from typing import Any
 
 import schemathesis
 import torch
-import uvicorn
 from hypothesis import HealthCheck, given, seed, settings
 from schemathesis import GenerationMode
 from schemathesis.core.failures import FailureGroup
@@ -34,6 +33,7 @@ from metaxc.catalog import Catalog, ConflictError, NewItem
 from metaxc.cli.serve_command import listen
 from metaxc.serve.app import make_app
 from metaxc.serve.client import Client
+from metaxc.serve.http_server import HttpServer
 from metaxc.serve.serve_settings import ServeSettings
 
 TOKEN = "schema-benchmark-write-token"
@@ -57,7 +57,7 @@ def served(catalog: Catalog, limits: ServeSettings) -> Iterator[str]:
     """A server in a thread; its address."""
     ready, listening = threading.Event(), listen("127.0.0.1", 0)
     app = make_app(lambda: catalog, limits, on_ready=ready.set)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False))
+    server = HttpServer(app, limits)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:

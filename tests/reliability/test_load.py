@@ -18,7 +18,7 @@ def _benchmarks(monkeypatch):
     """Import the benchmarks as if they were run from their folder."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield
-    for name in ("overload", "fairness", "streaming", "soak", "live", "world"):
+    for name in ("overload", "fairness", "streaming", "soak", "strangers", "schema", "live", "world"):
         sys.modules.pop(name, None)
 
 
@@ -77,3 +77,14 @@ def test_large_requests_and_overload_keep_nobody_waiting():
         "on an item with 300 clicks, ms",
         "ratio",
     }
+
+
+def test_strangers_cannot_stop_the_service_or_make_it_grow():
+    from strangers import SHORT, run
+
+    found = run(SHORT, judge_times=False)
+    assert found["problems"] == []
+    assert found["after"].keys() == {"idle", "bodies", "pipelines", "all", "methods"}
+    assert found["after"]["idle"]["strangers"] > found["files that the service may open"]
+    metrics = found["after"]["methods"]["/metrics, bytes"]
+    assert abs(metrics["after"] - metrics["before"]) < 500

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import uvicorn
-
 from metaxc.cli.serve_command import listen
 from metaxc.serve.app import make_app
+from metaxc.serve.http_server import HttpServer
 from metaxc.serve.serve_settings import ServeSettings
 
 HOME = "http://127.0.0.1:8765"
@@ -22,8 +21,7 @@ def running(catalog, settings: ServeSettings | None = None) -> Iterator[str]:
     ready = threading.Event()
     listening = listen(settings.network.host, 0)
     app = make_app(lambda: catalog, settings, on_ready=ready.set)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
-    server = uvicorn.Server(config)
+    server = HttpServer(app, settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:

@@ -49,7 +49,24 @@ def test_the_metrics_count_requests_stages_and_items(http, model, catalog):
 def test_unknown_paths_share_one_series(http):
     for name in ("a", "b", "c"):
         http.get(f"/{name}")
-    assert scrape(http)["metaxc_requests_total", "404", "GET", "none"] == 3
+    assert scrape(http)["metaxc_requests_total", "404", "GET", "other"] == 3
+
+
+def test_what_clients_make_up_adds_no_series(http):
+    def request_all(names):
+        for name in names:
+            http.request(f"M{name}", "/healthz")
+            http.request(f"M{name}", f"/v1/items/{name}", params={name: name}, headers={f"x-{name}": name})
+            http.request("GET", f"/{name}/{name}", headers={"content-type": name})
+            http.request("POST", f"/static/{name}")
+
+    scrape(http)
+    request_all("abc")
+    before = scrape(http)
+    request_all("defghijk")
+    after = scrape(http)
+    assert after.keys() == before.keys()
+    assert after["metaxc_requests_total", "/healthz", "405", "other"] == 11
 
 
 def test_two_apps_have_separate_metrics(http):

@@ -39,11 +39,15 @@ class UnauthorizedError(MetaxcError):
 
 
 class ForbiddenError(MetaxcError):
-    """A read token on a write, a read-only catalog, or a host name that the service does not accept."""
+    """A read token on a write, a read-only catalog, or a host name or web page that the service does not accept."""
 
 
 class TooLargeError(DataError):
     """The request body exceeds its limit."""
+
+
+class MediaTypeError(DataError):
+    """The request body is not announced as JSON."""
 
 
 class RequestTimeoutError(MetaxcError):
@@ -77,6 +81,7 @@ STATUS_BY_ERROR: tuple[tuple[type[MetaxcError], int], ...] = (  # the first type
     (RequestTimeoutError, 408),
     (ConflictError, 409),
     (TooLargeError, 413),
+    (MediaTypeError, 415),
     (DataError, 422),
     (ConfigError, 422),
     (BusyError, 429),
@@ -88,12 +93,13 @@ STATUS_BY_ERROR: tuple[tuple[type[MetaxcError], int], ...] = (  # the first type
 ERROR_BY_STATUS = {status: error for error, status in reversed(STATUS_BY_ERROR)}
 STATUS_TITLES = {
     401: "The token is missing or wrong",
-    403: "The token may only read, the catalog is read-only, or the host name is not accepted",
+    403: "The token may only read, the catalog is read-only, or the host name or the calling web page is not accepted",
     404: "Not found",
     405: "This path does not support the method",
     408: "The request body did not arrive in time",
     409: "An item with this id and other content exists",
     413: "The request body is too large",
+    415: "The request body is not announced as JSON",
     422: "The request is invalid",
     429: "Too many requests; retry after Retry-After seconds",
     500: "Internal error",

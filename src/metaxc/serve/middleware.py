@@ -4,13 +4,13 @@ A route is declared once, with a `RoutePolicy`, in the app's `RouteTable`. Acces
 and the errors in the OpenAPI description all follow from that declaration.
 
 Three plain ASGI layers, from the outside in: `SecurityHeaders` adds headers, counts requests and hides tracebacks;
-`AccessControl` rejects by host name, token, load and state of the service before the body is read; `BodyLimit` reads
-the body up to its limit, whether or not its length was announced.
+`AccessControl` rejects by host name, token, origin, content type, load and state of the service before the body is
+read; `BodyLimit` reads the body up to its limit, whether or not its length was announced. A route without a queue reads
+no body and is not counted, so that nobody can take room from others by calling it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import time
 from collections.abc import Callable, Hashable
@@ -28,20 +28,18 @@ from metaxc.errors import DataError, MetaxcError
 from metaxc.serve.callers import identify_client
 from metaxc.serve.http_errors import (
     STATUS_TITLES,
-    BusyError,
     ErrorResponse,
     ForbiddenError,
-    RequestTimeoutError,
-    TooLargeError,
     UnauthorizedError,
     respond_to_error,
 )
 from metaxc.serve.prometheus_metrics import Metrics
-from metaxc.serve.serve_settings import RequestLimits, ServeSettings, is_loopback
+from metaxc.serve.request_origin import check_content_type, check_origin
+from metaxc.serve.serve_settings import ServeSettings, TokenSettings, is_loopback
 
 Access = Literal["probe", "public", "read", "write"]
 QueueName = Literal["search", "read", "write"]
-COMMON_ERRORS = (403, 408, 413, 422, 429, 500, 503)
+COMMON_ERRORS = (403, 408, 413, 415, 422, 429, 500, 503)
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 RESPONSE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -85,8 +83,7 @@ class RouteTable:
 
     def __init__(self, app: FastAPI, *, requires_token: bool):
         self._app, self._requires_token = app, requires_token
-        # The routes that an app has from the start are FastAPI's own: the OpenAPI document.
-        self.policies: list[tuple[BaseRoute, RoutePolicy]] = [(route, PUBLIC) for route in app.routes]
+        self.policies: list[tuple[BaseRoute, RoutePolicy]] = []
 
     def add(
         self, method: str, path: str, policy: RoutePolicy, *errors: int, responses: Any = None, **options: Any
@@ -110,11 +107,6 @@ class RouteTable:
             return handler
 
         return register
-
-    def mount(self, path: str, app: ASGIApp, policy: RoutePolicy) -> None:
-        """Declare an ASGI app for all paths below one."""
-        self._app.mount(path, app)
-        self.policies.append((self._app.routes[-1], policy))
 
     def find_policy(self, scope: Scope) -> RoutePolicy:
         """The policy of the route that will handle a request. A request without a route (404, 405) needs a token like
@@ -185,7 +177,7 @@ class SecurityHeaders:
                 raise
             await response(scope, receive, send_with_headers)
         finally:
-            route = getattr(scope.get("route"), "path", "none")
+            route = getattr(scope.get("route"), "path", None)
             seconds = time.perf_counter() - started
             self.metrics.observe_request(scope["method"], route, status or 499, seconds)
 
@@ -209,7 +201,6 @@ class AccessControl:
         check_capacity: Callable[[QueueName, Hashable], None],
     ):
         self.app, self.settings, self.routes, self.check_capacity = app, settings, routes, check_capacity
-        self._open_requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -226,11 +217,9 @@ class AccessControl:
         except MetaxcError as error:
             await respond_to_error(error)(scope, receive, send)
             return
-        self._open_requests += 1
-        try:
-            await self.app(scope, receive, send)
-        finally:
-            self._open_requests -= 1
+        if policy.needs_token and (connection := scope.get("state", {}).get("connection")) is not None:
+            connection.admit()  # of `http_server.GuardedConnection`: now it is no stranger any more
+        await self.app(scope, receive, send)
 
     def _check(self, policy: RoutePolicy, headers: Headers) -> None:
         if self.settings.tokens.required:
@@ -243,25 +232,20 @@ class AccessControl:
                 expected="localhost, 127.0.0.1, or one of the allowed hosts",
                 fix="use one of these, or start the service with a token",
             )
-        if self._open_requests >= self.settings.limits.max_requests:
-            raise BusyError(
-                "Too many requests at once",
-                got=f"{self._open_requests} open requests",
-                expected=f"at most {self.settings.limits.max_requests}",
-                fix="retry after Retry-After seconds",
-            )
+        if policy.needs_token:
+            check_origin(headers, self.settings.network)
+        if policy.queue is not None:
+            check_content_type(headers)
 
     def _check_token(self, policy: RoutePolicy, header: str) -> None:
-        scheme, _, value = header.partition(" ")
-        token = value.strip() if scheme.lower() == "bearer" else ""
-        writes = is_same_token(token, self.settings.tokens.write)
-        if not writes and not is_same_token(token, self.settings.tokens.read):
+        tokens = self.settings.tokens
+        if not has_token(header, tokens):
             raise UnauthorizedError(
-                "The token is wrong" if token else "The token is missing",
+                "The token is wrong" if read_bearer(header) else "The token is missing",
                 expected="Authorization: Bearer TOKEN",
                 fix="ask the operator of the service for a token",
             )
-        if policy.access == "write" and not writes:
+        if policy.access == "write" and not is_same_token(read_bearer(header), tokens.write):
             raise ForbiddenError(
                 "This token may read but not write",
                 expected="the write token",
@@ -275,66 +259,16 @@ class AccessControl:
         return is_loopback(name) or name in (network.host, *network.allowed_hosts)
 
 
-class BodyLimit:
-    """Reads the body, up to its limit, then passes it on as a whole."""
+def has_token(header: str, tokens: TokenSettings) -> bool:
+    """Whether an Authorization header has one of the service's tokens."""
+    given = read_bearer(header)
+    return is_same_token(given, tokens.write) or is_same_token(given, tokens.read)
 
-    def __init__(self, app: ASGIApp, limits: RequestLimits):
-        self.app, self.limits = app, limits
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        try:
-            body = await self._read_body(Headers(scope=scope), receive)
-        except MetaxcError as error:
-            await respond_to_error(error)(scope, receive, send)
-            return
-        if body is None:
-            return  # the client disconnected
-        replayed = False
-
-        async def replay() -> Message:
-            nonlocal replayed
-            if replayed:
-                return await receive()
-            replayed = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        await self.app(scope, replay, send)
-
-    async def _read_body(self, headers: Headers, receive: Receive) -> bytes | None:
-        limit = self.limits.max_body_bytes
-        announced = headers.get("content-length", "0")
-        if announced.isdigit() and int(announced) > limit:
-            raise self._too_large(f"{int(announced):,} bytes")
-        parts, size = [], 0
-        try:
-            async with asyncio.timeout(self.limits.timeout):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > limit:
-                        raise self._too_large(f"more than {limit:,} bytes")
-                    if not message.get("more_body", False):
-                        return b"".join(parts)
-        except TimeoutError:
-            raise RequestTimeoutError(
-                "The request body did not arrive in time",
-                expected=f"at most {self.limits.timeout:g} seconds",
-                fix="send fewer items per request",
-            ) from None
-
-    def _too_large(self, got: str) -> TooLargeError:
-        return TooLargeError(
-            "The request body is too large",
-            got=got,
-            expected=f"at most {self.limits.max_body_bytes:,} bytes",
-            fix="send fewer items per request",
-        )
+def read_bearer(header: str) -> str:
+    """The token in an Authorization header; empty if there is none."""
+    scheme, _, value = header.partition(" ")
+    return value.strip() if scheme.lower() == "bearer" else ""
 
 
 def is_same_token(given: str, token: SecretStr | None) -> bool:

@@ -22,6 +22,8 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 RECALL_WINDOW = (
     500  # queries: the standard error of the mean recall is below 1 % when the recall is above 0.95
 )
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+OTHER = "other"  # the label of every method and path that clients make up
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -81,10 +83,12 @@ class Metrics:
         """Record the duration of one stage."""
         self.stages.labels(stage).observe(seconds)
 
-    def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Record one completed request."""
-        self.requests.labels(method, route, str(status)).inc()
-        self.latency.labels(route).observe(seconds)
+    def observe_request(self, method: str, route: str | None, status: int, seconds: float) -> None:
+        """Record one completed request. A series is kept for ever, so labels are a closed set: `route` is the template
+        of a declared route, None for any other path, and unknown methods share one label."""
+        known = method if method in METHODS else OTHER
+        self.requests.labels(known, route or OTHER, str(status)).inc()
+        self.latency.labels(route or OTHER).observe(seconds)
 
     def render(self) -> bytes:
         """All metrics in Prometheus' text format."""

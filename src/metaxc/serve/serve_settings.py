@@ -1,4 +1,4 @@
-"""The settings of the service in four groups; each default has its reason.
+"""The settings of the service in five groups; each default has its reason.
 
 Without a token the service answers this machine only: any other address than loopback is rejected. Everything that a
 client can make large has a limit, so that memory stays flat whatever is sent.
@@ -32,7 +32,9 @@ class NetworkSettings(_Settings):
     )
     port: int = Field(8765, ge=0, le=65535, description="Port to listen on; 0 selects a free port.")
     allowed_hosts: tuple[str, ...] = Field(
-        (), description="Host names accepted without a token, beside loopback."
+        (),
+        description="Host names accepted beside loopback: in the Host header of a service without tokens, and in the "
+        "Origin header where a proxy replaces the Host header.",
     )
     shutdown_timeout: int = Field(20, ge=1, description="Seconds that open requests get at shutdown.")
 
@@ -73,6 +75,32 @@ class TokenSettings(_Settings):
         return self.read is not None or self.write is not None
 
 
+class ConnectionSettings(_Settings):
+    """How many connections may be open, and how long each may wait for its client.
+
+    A request that is in a queue or being worked on has no timeout here; `RequestLimits` has that one.
+    """
+
+    max_connections: int = Field(
+        1000,
+        ge=8,
+        description="Open connections; fewer where the process may open few files. When all are taken, a new one "
+        "replaces the oldest that has not shown a token.",
+    )
+    header_timeout: float = Field(
+        5.0,
+        gt=0,
+        description="Seconds from the connection, or the first byte of a request, to its whole header.",
+    )
+    idle_timeout: float = Field(
+        5.0, gt=0, description="Seconds without a request; a new connection is cheap."
+    )
+    body_timeout: float = Field(30.0, gt=0, description="Seconds for a body to arrive; 1 MB at 35 KB/s.")
+    write_timeout: float = Field(
+        10.0, gt=0, description="Seconds in which a client has to read 64 KB of a response, or all of it."
+    )
+
+
 class RequestLimits(_Settings):
     """How much one request, and all open requests together, may ask for."""
 
@@ -85,10 +113,15 @@ class RequestLimits(_Settings):
     max_preview_edits: int = Field(
         50, ge=1, description="Queries or neighbours in a preview; each costs time."
     )
-    max_requests: int = Field(512, ge=1, description="Open requests; their bodies are in memory.")
-    timeout: float = Field(
-        30.0, gt=0, description="Seconds for a body to arrive, and in a queue; the client waits 60."
+    max_requests: int = Field(
+        512,
+        ge=1,
+        description="Requests in the queues or being worked on; one whose body is arriving is not counted.",
     )
+    max_total_body_bytes: int = Field(
+        64 << 20, ge=1024, description="Bodies in memory, of all requests together; 64 of the largest."
+    )
+    timeout: float = Field(30.0, gt=0, description="Seconds in a queue; the client waits 60.")
 
 
 class QueueSettings(_Settings):
@@ -125,6 +158,7 @@ class ServeSettings(_Settings):
 
     network: NetworkSettings = NetworkSettings()
     tokens: TokenSettings = TokenSettings()
+    connections: ConnectionSettings = ConnectionSettings()
     limits: RequestLimits = RequestLimits()
     queues: QueueSettings = QueueSettings()
 
