@@ -21,10 +21,9 @@ from metaxc.errors import ModelError
 @pytest.fixture
 def folder(tmp_path):
     place = tmp_path / "model"
-    with atomic_folder(place) as new:
+    with atomic_folder(place, "thing") as new:
         save_json(new / "config.json", {"a": 1})
         save_arrays(new / "w.safetensors", {"w": np.arange(6, dtype=np.float32).reshape(2, 3)})
-        write_manifest(new, "thing")
     return place
 
 
@@ -79,7 +78,7 @@ def test_truncated_missing_newer_and_foreign_folders_are_refused(folder):
 
 def test_a_failed_write_leaves_the_old_folder(folder):
     def fail():
-        with atomic_folder(folder) as new:
+        with atomic_folder(folder, "thing", overwrite=True) as new:
             (new / "half").write_text("x")
             raise RuntimeError("killed")
 
@@ -132,12 +131,12 @@ def test_a_disk_that_does_not_take_arrays_is_an_os_error(tmp_path):
 def test_a_folder_that_is_replaced_is_there_all_the_time(tmp_path, monkeypatch):
     """Its name is exchanged in one step: at no rename is it missing."""
     place = tmp_path / "folder"
-    with atomic_folder(place) as new:
+    with atomic_folder(place, "thing") as new:
         (new / "file").write_text("old")
     if not sys.platform.startswith("linux"):
         pytest.skip("names are exchanged in one step on Linux")
     monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("two steps"))
-    with atomic_folder(place) as new:
+    with atomic_folder(place, "thing", overwrite=True) as new:
         (new / "file").write_text("new")
         assert (place / "file").read_text() == "old"
     assert (place / "file").read_text() == "new"
@@ -147,7 +146,7 @@ def test_a_folder_that_is_replaced_is_there_all_the_time(tmp_path, monkeypatch):
 def test_where_names_cannot_be_exchanged_a_folder_is_replaced_in_two_steps(tmp_path, monkeypatch):
     monkeypatch.setattr(artifacts, "_exchange_names", lambda one, other: False)
     for content in ("old", "new"):
-        with atomic_folder(tmp_path / "folder") as new:
+        with atomic_folder(tmp_path / "folder", "thing", overwrite=True) as new:
             (new / "file").write_text(content)
     assert (tmp_path / "folder" / "file").read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -107,12 +107,12 @@ def close(place: Path) -> None:
 
 def snapshot(place: Path) -> None:
     """Replace an older snapshot."""
-    opened(place).snapshot(place / "kept")
+    opened(place).snapshot(place / "kept", overwrite=True)
 
 
 def restore(place: Path) -> None:
     """Restore a snapshot of another state."""
-    Catalog.restore(place / "kept", place / "catalog")
+    Catalog.restore(place / "kept", place / "catalog", overwrite=True)
 
 
 def moved(place: Path) -> None:

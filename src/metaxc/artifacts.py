@@ -1,7 +1,8 @@
-"""Atomic files and folders, manifests of checksums, tensor files, and stages that resume.
+"""Atomic files and folders, which of them may be replaced, manifests of checksums, tensor files, stages that resume.
 
 Nothing here pickles. A file or folder is written under a temporary name, synced, and then exchanged with whatever has
-its name, so a killed process leaves either the old version or the new one. A manifest holds the SHA-256 of each file;
+its name, so a killed process or a power cut leaves either the old version or the new one. Data that metaxc has not
+written is never replaced (`metaxc.output_claims`). A manifest holds the SHA-256 of each file;
 `verify_folder` checks all of them *before* anything is parsed, because JSON, safetensors and vector indexes do not
 notice a flipped byte.
 """
@@ -12,11 +13,14 @@ import ctypes
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -26,11 +30,16 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from metaxc.errors import MetaxcError, ModelError
+from metaxc.output_claims import MANIFEST as MANIFEST
+from metaxc.output_claims import claim_folder, find_foreign
 
 FORMAT = 1
 """Version of the folder format; a reader refuses a newer one."""
 
-MANIFEST = "manifest.json"
+STAGE_KIND = "stage"
+LEFTOVER = re.compile(r"\..+\.(lock|\d+-[0-9a-f]{8}\.part)")
+"""Names of the lock of `reuse_or_build`, and of what a killed process leaves of `atomic_folder`."""
+
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -82,9 +91,37 @@ def load_json(path: Path) -> Any:
         ) from error
 
 
+def discard_results(folder: Path, kind: str) -> None:
+    """Remove the folders of this kind in `folder`, and `folder` itself if nothing else is in it."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.is_dir() and not entry.is_symlink():
+            if LEFTOVER.fullmatch(entry.name) or find_foreign(entry, kind) is None:
+                shutil.rmtree(entry, ignore_errors=True)
+        elif LEFTOVER.fullmatch(entry.name):
+            entry.unlink()
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its missing parents; their names are on disk afterwards."""
+    path = Path(os.path.abspath(path))
+    missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)
+    if not missing:
+        with suppress(PermissionError):  # somebody else's folder around an existing one need not be readable
+            sync(path.parent)
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A temporary path whose file becomes `path` when the block succeeds; it is on disk afterwards."""
+    """A temporary path whose file becomes `path` when the block succeeds; it is on disk afterwards.
+
+    A symbolic link stays: the file that it names is replaced.
+    """
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part{path.suffix}")
     try:
         yield temporary
@@ -102,25 +139,39 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def atomic_folder(path: Path, kind: str | None = None) -> Iterator[Path]:
-    """A temporary folder that becomes `path` when the block succeeds, replacing what was there.
+def atomic_folder(
+    path: Path,
+    kind: str | None = None,
+    *,
+    overwrite: bool = False,
+    sources: Iterable[Path] = (),
+    in_catalog: bool = False,
+) -> Iterator[Path]:
+    """A temporary folder that becomes `path` when the block succeeds; it is on disk afterwards.
 
     Args:
-        path: The folder to write.
+        path: The folder to write, if `claim_folder` permits it.
         kind: Writes a manifest of this kind over the folder's files; None writes no manifest.
+        overwrite: Whether an earlier result of the same kind is replaced.
+        sources: What the result is computed from.
+        in_catalog: Whether a catalog writes it into its own folder.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
+    claim = partial(
+        claim_folder, path, kind, overwrite=overwrite, sources=tuple(sources), in_catalog=in_catalog
+    )
+    path = claim()
+    make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}.part")
     temporary.mkdir()
     try:
         yield temporary
         if kind is not None:
             write_manifest(temporary, kind)
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                sync(file)
+        for entry in temporary.rglob("*"):
+            if not entry.is_symlink():
+                sync(entry)
         sync(temporary)
+        claim()  # again: much may have happened meanwhile
         _replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -128,6 +179,8 @@ def atomic_folder(path: Path, kind: str | None = None) -> Iterator[Path]:
 
 def reuse_or_build(folder: Path, kind: str, build: Callable[[Path], None]) -> tuple[Path, bool]:
     """The folder if its manifest verifies, else built now; two processes do not build it twice.
+
+    A folder of that name that is not of this kind is renamed, not removed.
 
     Args:
         folder: Where the result is or will be.
@@ -137,13 +190,15 @@ def reuse_or_build(folder: Path, kind: str, build: Callable[[Path], None]) -> tu
     Returns:
         The folder, and whether it was built by this call.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     with FileLock(folder.with_name(f".{folder.name}.lock")):
         try:
             verify_folder(folder, kind)
             return folder, False
-        except MetaxcError:  # absent, unfinished or damaged
-            with atomic_folder(folder, kind) as new:
+        except MetaxcError:  # absent or damaged
+            if folder.is_dir() and any(folder.iterdir()) and find_foreign(folder, kind) is not None:
+                folder.rename(folder.with_name(f"{folder.name}.damaged-{token_hex(4)}"))
+            with atomic_folder(folder, kind, overwrite=True) as new:
                 build(new)
             return folder, True
 
@@ -154,8 +209,8 @@ def _replace(new: Path, path: Path) -> None:
     The two names are exchanged in one step where the system supports it. Elsewhere a kill between two renames leaves
     the old folder under its name with `.old` appended.
     """
-    if not path.exists():
-        new.rename(path)
+    if not path.exists() or not any(path.iterdir()):
+        new.rename(path)  # fails if somebody has put something into an empty folder meanwhile
     elif not _exchange_names(new, path):
         old = path.with_name(f".{path.name}.{os.getpid()}.old")
         path.rename(old)
@@ -272,11 +327,12 @@ class Stages:
             save_json(out / "stage.json", {"key": self._key, "seconds": time.perf_counter() - started})
 
         try:
-            if load_json(folder / "stage.json")["key"] != self._key:
+            other = load_json(folder / "stage.json")["key"] != self._key
+            if other and find_foreign(folder, STAGE_KIND) is None:
                 shutil.rmtree(folder)
         except (MetaxcError, KeyError, TypeError):
             pass  # absent or damaged, which reuse_or_build notices
-        _, built = reuse_or_build(folder, "stage", build_and_time)
+        _, built = reuse_or_build(folder, STAGE_KIND, build_and_time)
         self.seconds[name] = float(load_json(folder / "stage.json")["seconds"])
         seconds = f"{self.seconds[name]:.1f} s"
         self.report(f"{name}: {seconds}" if built else f"{name}: reused ({seconds} when it was built)")

@@ -19,7 +19,7 @@ def test_a_restored_snapshot_is_the_catalog_of_that_moment(catalog, folder, mode
     before = catalog.search(["t0", "t4"], 300), catalog.explain("new")
     catalog.delete(["new", "i0"])
     catalog.close()
-    Catalog.restore(tmp_path / "snapshot", folder)
+    Catalog.restore(tmp_path / "snapshot", folder, overwrite=True)
     with Catalog.open(folder, model) as again:
         assert (again.search(["t0", "t4"], 300), again.explain("new")) == before
     Catalog.restore(tmp_path / "snapshot", tmp_path / "elsewhere")
@@ -49,7 +49,7 @@ def test_a_damaged_snapshot_is_refused_and_the_catalog_stays_unchanged(
     catalog.add([NEW])
     catalog.close()
     with pytest.raises(CatalogError, match="snapshot"):
-        Catalog.restore(tmp_path / "snapshot", folder)
+        Catalog.restore(tmp_path / "snapshot", folder, overwrite=True)
     with Catalog.open(folder, model) as again:
         assert "new" in again
 
@@ -59,7 +59,7 @@ def test_a_reader_has_to_reopen_a_restored_catalog(catalog, folder, model, tmp_p
     catalog.close()
     with Catalog.open(folder, model, read_only=True) as reader:
         names(reader)
-        Catalog.restore(tmp_path / "snapshot", folder)
+        Catalog.restore(tmp_path / "snapshot", folder, overwrite=True)
         with pytest.raises(CatalogError, match="open it again"):
             names(reader)
 
@@ -67,7 +67,7 @@ def test_a_reader_has_to_reopen_a_restored_catalog(catalog, folder, model, tmp_p
 def test_restoring_needs_the_writer_lock(catalog, folder, tmp_path):
     catalog.snapshot(tmp_path / "snapshot")
     with pytest.raises(LockedError, match="Another process"):
-        Catalog.restore(tmp_path / "snapshot", folder)
+        Catalog.restore(tmp_path / "snapshot", folder, overwrite=True)
 
 
 @pytest.fixture

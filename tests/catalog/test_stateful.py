@@ -87,7 +87,7 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @rule()
     def snapshot(self):
-        self.catalog.snapshot(self.place / "snapshot")
+        self.catalog.snapshot(self.place / "snapshot", overwrite=True)
         self.snapshot_state = {
             name: [text, tags, dict(clicks)] for name, (text, tags, clicks) in self.known.items()
         }
@@ -96,7 +96,7 @@ class CatalogMachine(RuleBasedStateMachine):
     def restore(self):
         if self.snapshot_state is not None:
             self.catalog.close()
-            Catalog.restore(self.place / "snapshot", self.place / "catalog")
+            Catalog.restore(self.place / "snapshot", self.place / "catalog", overwrite=True)
             self.catalog = Catalog.open(self.place / "catalog", self.model)
             self.known = {
                 name: [text, tags, dict(clicks)] for name, (text, tags, clicks) in self.snapshot_state.items()

@@ -72,7 +72,7 @@ def test_snapshot_restore_export_and_check(catalog, model, tmp_path):
     run("catalog", "add", catalog, model, "i4", "--id", "new")
     run("catalog", "snapshot", catalog, tmp_path / "snapshot")
     run("catalog", "delete", catalog, model, "new")
-    run("catalog", "restore", tmp_path / "snapshot", catalog)
+    run("catalog", "restore", tmp_path / "snapshot", catalog, "--overwrite")
     assert "new" in found(catalog, model)
     assert "intact" in run("catalog", "check", catalog).output
     exported = run("catalog", "export", catalog, tmp_path / "out", "--format", "npy")

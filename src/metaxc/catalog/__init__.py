@@ -6,6 +6,7 @@ from metaxc.catalog.catalog_errors import (
     ConflictError,
     LockedError,
     NotFoundError,
+    OutcomeUnknownError,
     StorageError,
 )
 from metaxc.catalog.generations import migrate
@@ -20,6 +21,7 @@ __all__ = [
     "LockedError",
     "NewItem",
     "NotFoundError",
+    "OutcomeUnknownError",
     "State",
     "StorageError",
     "migrate",

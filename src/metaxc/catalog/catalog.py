@@ -15,8 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from metaxc.arrays import Floats
+from metaxc.artifacts import make_folder
 from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundError
-from metaxc.catalog.generations import CatalogFolder, fill_from_model, model_metadata, restore_snapshot
+from metaxc.catalog.catalog_folder import CatalogFolder
+from metaxc.catalog.generations import fill_from_model, model_metadata, restore_snapshot
 from metaxc.catalog.item_clicks import ItemClicks
 from metaxc.catalog.item_rules import validate_items, validate_query, validate_tags, validate_text
 from metaxc.catalog.lifecycle import Stage
@@ -49,21 +51,17 @@ class Catalog(CatalogReader):
         """Create a catalog that starts with the model's items, and open it.
 
         Args:
-            folder: Where to create it; it must not hold a catalog.
+            folder: Where to create it: a new or empty folder.
             model: Its items are added with the vectors that they have.
             settings: Fixed from now on.
             queries: Known queries; a preview shows which of them would find a new item.
         """
         catalog = CatalogFolder(folder)
+        catalog.claim()
+        make_folder(catalog.path)
         lock = catalog.lock()
         try:
-            if catalog.exists:
-                raise CatalogError(
-                    "The folder already holds a catalog",
-                    got=catalog.path.name,
-                    expected="a folder without one",
-                    fix="open it, or use another folder",
-                )
+            catalog.claim()
             metadata = {
                 **model_metadata(model),
                 "settings": (settings or CatalogSettings()).model_dump_json(),
@@ -71,6 +69,7 @@ class Catalog(CatalogReader):
             store = Store.create(catalog.next(), metadata)
             fill_from_model(store, model, queries)
             catalog.switch(store.folder)
+            catalog.lock_record(lock)
             return cls(catalog, store, model, lock)
         except BaseException:
             lock.release()
@@ -86,10 +85,10 @@ class Catalog(CatalogReader):
             read_only: One process may write to a catalog while any number of others read it.
         """
         catalog = CatalogFolder(folder)
-        generation = catalog.current()
+        catalog.current()
         lock = None if read_only else catalog.lock()
         try:
-            store = Store(generation, read_only)
+            store = Store(catalog.current(), read_only)
             if store.metadata["model"] != model.fingerprint:
                 store.close()
                 raise CatalogError(
@@ -105,9 +104,9 @@ class Catalog(CatalogReader):
             raise
 
     @staticmethod
-    def restore(snapshot: str | Path, folder: str | Path) -> None:
-        """Restore a snapshot into a catalog, replacing its content, or into a new folder."""
-        restore_snapshot(Path(snapshot), CatalogFolder(folder))
+    def restore(snapshot: str | Path, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Restore a snapshot into a new folder; `overwrite` replaces the content of an existing catalog."""
+        restore_snapshot(Path(snapshot), CatalogFolder(folder), overwrite=overwrite)
 
     def add(self, items: Sequence[NewItem], embeddings: Mapping[str, Floats] | None = None) -> AddResult:
         """Add novel items, all or none; the next search finds them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from metaxc.errors import MetaxcError
 
 RECOVERY = (
-    "restore a snapshot (`metaxc catalog restore`), or continue with the rows that are intact "
+    "restore a snapshot (`metaxc catalog restore --overwrite`), or continue with the rows that are intact "
     "(`metaxc catalog check --accept`)"
 )
 
@@ -27,7 +27,24 @@ class ConflictError(MetaxcError):
 
 
 class StorageError(MetaxcError):
-    """Disk full or I/O error: nothing was written, and reads continue."""
+    """Disk full, I/O error or read-only file system: nothing was written, and reads continue."""
+
+
+class OutcomeUnknownError(StorageError):
+    """The disk failed in the middle of a commit: after a restart the write may be there or not. Reads continue."""
+
+
+OUTCOME_UNKNOWN = "The outcome of the write is unknown"
+
+
+def outcome_unknown(reason: str) -> OutcomeUnknownError:
+    """The error for a write that is neither acknowledged nor refused."""
+    return OutcomeUnknownError(
+        OUTCOME_UNKNOWN,
+        got=f"I/O error during a commit: {reason}",
+        expected="a disk that works",
+        fix="repeat the write until it is accepted or refused, or look after a restart whether it is there",
+    )
 
 
 def damaged_error(reason: str) -> CatalogError:

@@ -15,9 +15,11 @@ from metaxc.catalog.schema import VECTOR_COLUMNS, decode_item_vectors
 from metaxc.catalog.store import Store
 from metaxc.errors import ConfigError
 from metaxc.extras import import_extra
+from metaxc.output_claims import claim_folder
 
 Format = Literal["npy", "parquet", "faiss", "pgvector"]
 
+EXPORT_KIND = "catalog export"
 ROW_GROUP = 10_000
 """Items per row group of a Parquet file."""
 
@@ -65,7 +67,7 @@ WITH query AS (
 SELECT id, text, -(vector <#> q) AS score FROM metaxc_items, query ORDER BY vector <#> q LIMIT 10;"""
 
 
-def export_vectors(store: Store, folder: Path, format: Format) -> int:
+def export_vectors(store: Store, folder: Path, format: Format, *, overwrite: bool = False) -> int:
     """Write one committed state of the catalog; returns the number of items.
 
     Each vector has dim + 1 numbers, the last one being the item's novelty. A query's vector ends with the exposure
@@ -74,10 +76,11 @@ def export_vectors(store: Store, folder: Path, format: Format) -> int:
 
     Args:
         store: The catalog's store.
-        folder: Written completely or not at all; an existing folder is replaced.
+        folder: A new or empty folder outside the catalog; written completely or not at all.
         format: `npy` writes vectors.npy and ids.json with a row each. `parquet` writes items.parquet with id, text,
             tags, state and vector. `faiss` writes index.faiss (flat, inner product), whose rows are those of ids.json.
             `pgvector` writes items.sql for psql.
+        overwrite: Whether an earlier export in that folder is replaced.
     """
     if format not in get_args(Format):
         raise ConfigError(
@@ -86,12 +89,14 @@ def export_vectors(store: Store, folder: Path, format: Format) -> int:
             expected=", ".join(get_args(Format)),
             fix="use one of these",
         )
+    sources = [store.folder.parent]
+    claim_folder(folder, EXPORT_KIND, overwrite=overwrite, sources=sources)
     with store.read_snapshot(own_connection=True) as connection:
         rows = connection.execute(
             f"SELECT id, text, tags, state, {VECTOR_COLUMNS} FROM items ORDER BY key"
         ).fetchall()
     ids, vectors = [row[0] for row in rows], decode_item_vectors((row[4:] for row in rows), store.dim)
-    with atomic_folder(folder, "catalog export") as new:
+    with atomic_folder(folder, EXPORT_KIND, overwrite=overwrite, sources=sources) as new:
         if format == "npy":
             np.save(new / "vectors.npy", vectors, allow_pickle=False)
         elif format == "parquet":

@@ -1,9 +1,4 @@
-"""The generations of a catalog: its folder on disk, and the three ways in which a new generation comes into being.
-
-CATALOG/
-├── CURRENT       names the generation in use; replaced by a rename, so a switch happens completely or not at all
-├── writer.lock   held by the process that writes; the system releases it when that process dies
-└── gen-1/        catalog.sqlite, its checksum files, and index/, which is rebuilt where it is missing
+"""The generations of a catalog: the three ways in which a new one comes into being, and snapshots.
 
 A new catalog is filled with the items of its model, a snapshot is restored, or a catalog is migrated to another model.
 Each builds a generation beside the current one and then switches to it. A process that is killed at any moment leaves
@@ -12,21 +7,18 @@ the old generation in use; a migration resumes where it was stopped.
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from metaxc.arrays import Floats
-from metaxc.artifacts import atomic_folder, json_digest, sync, verify_folder, write_atomically
-from metaxc.catalog.catalog_errors import CatalogError, LockedError, damaged_error
+from metaxc.artifacts import atomic_folder, make_folder, sync, verify_folder
+from metaxc.catalog.catalog_errors import CatalogError
+from metaxc.catalog.catalog_folder import CatalogFolder
 from metaxc.catalog.item_clicks import ItemClicks, read_item_clicks
 from metaxc.catalog.lifecycle import Lifecycle
 from metaxc.catalog.records import CatalogSettings, ItemRow
@@ -43,107 +35,12 @@ from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
 from metaxc.errors import MetaxcError, ModelError
 
-CURRENT = "CURRENT"
-LOCK = "writer.lock"
-KIND = "catalog"
 SNAPSHOT_KIND = "catalog snapshot"
+MODEL_FOLDER = "model folder"
+"""The metadata that says where the model of a migrated catalog was, so that readers find it."""
+
 MIGRATION_BLOCK = 256
 """Items that a migration writes in one transaction."""
-
-
-class CatalogFolder:
-    """The folder of a catalog.
-
-    Args:
-        path: The folder's path.
-    """
-
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
-
-    def __repr__(self) -> str:
-        return f"CatalogFolder({str(self.path)!r})"
-
-    @property
-    def exists(self) -> bool:
-        """Whether the folder holds a catalog."""
-        return (self.path / CURRENT).is_file()
-
-    def current(self) -> Path:
-        """The folder of the generation in use."""
-        file = self.path / CURRENT
-        if not file.is_file():
-            raise CatalogError(
-                "Not a catalog",
-                got=self.path.name,
-                expected=f"a folder with a file {CURRENT}",
-                fix="check the path, or create a catalog with `metaxc catalog create`",
-            )
-        try:
-            content = file.read_bytes()
-            number = int(json.loads(content)["generation"])
-        except (OSError, ValueError, KeyError, TypeError, OverflowError):
-            content, number = b"", 0
-        if content != _render_current(number):
-            raise damaged_error(f"the file {CURRENT} was changed")
-        generation = self.path / f"gen-{number}"
-        if not generation.is_dir():
-            raise damaged_error(f"the folder {generation.name} is missing")
-        return generation
-
-    def next(self) -> Path:
-        """The folder in which to build a new generation, which is not used until `switch`."""
-        return self.path / f"gen-{max([0, *self._numbers()]) + 1}"
-
-    def unfinished(self) -> list[Path]:
-        """Generations that are not in use: an earlier process has begun them and was stopped."""
-        current = self.current()
-        generations = [self.path / f"gen-{number}" for number in sorted(self._numbers())]
-        return [generation for generation in generations if generation != current]
-
-    def switch(self, generation: Path) -> None:
-        """Use this generation from now on, and remove the others."""
-        number = int(generation.name.removeprefix("gen-"))
-        write_atomically(self.path / CURRENT, _render_current(number))
-        for other in self._numbers():
-            if other != number:
-                shutil.rmtree(self.path / f"gen-{other}", ignore_errors=True)
-
-    def lock(self) -> FileLock:
-        """Acquire the writer lock for this process; a lock that another process holds is a `LockedError`."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / LOCK, thread_local=False)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout as error:
-            raise LockedError(
-                "Another process has the catalog open for writing",
-                got=self.path.name,
-                expected="one writer at a time",
-                fix="stop the other process, or open the catalog for reading only",
-            ) from error
-        return lock
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the writer lock during a block."""
-        lock = self.lock()
-        try:
-            yield
-        finally:
-            lock.release()
-
-    def _numbers(self) -> list[int]:
-        if not self.path.is_dir():
-            return []
-        found = [re.fullmatch(r"gen-(\d+)", path.name) for path in self.path.iterdir()]
-        return [int(match[1]) for match in found if match]
-
-
-def _render_current(generation: int) -> bytes:
-    """The content of the file CURRENT."""
-    content = {"kind": KIND, "generation": generation, "digest": json_digest([KIND, generation])}
-    return (json.dumps(content) + "\n").encode()
 
 
 def model_metadata(model: Emmett) -> dict[str, str]:
@@ -181,14 +78,26 @@ def fill_from_model(store: Store, model: Emmett, queries: Sequence[str]) -> None
             transaction.put(QUERIES, (number, query, encode_vector(embedding)))
 
 
-def write_snapshot(store: Store, folder: Path) -> None:
-    """Write a copy of the last committed state, with checksums, while writes continue."""
-    with atomic_folder(folder, SNAPSHOT_KIND) as new:
+def write_snapshot(store: Store, folder: Path, *, overwrite: bool = False) -> None:
+    """Write a copy of the last committed state, with checksums, while writes continue.
+
+    Args:
+        store: The catalog's store.
+        folder: A new or empty folder outside the catalog.
+        overwrite: Whether an earlier snapshot in that folder is replaced.
+    """
+    with atomic_folder(folder, SNAPSHOT_KIND, overwrite=overwrite, sources=[store.folder.parent]) as new:
         store.backup(new / DATABASE)
 
 
-def restore_snapshot(snapshot: Path, folder: CatalogFolder) -> None:
-    """Make a snapshot the current generation of a catalog, which is created where there is none."""
+def restore_snapshot(snapshot: Path, folder: CatalogFolder, *, overwrite: bool = False) -> None:
+    """Make a snapshot the current generation of a catalog, which is created where there is none.
+
+    Args:
+        snapshot: A folder that `write_snapshot` has written.
+        folder: A new or empty folder, or with `overwrite` that of a catalog.
+        overwrite: Whether the content of an existing catalog is replaced.
+    """
     try:
         verify_folder(snapshot, SNAPSHOT_KIND)
     except ModelError as error:
@@ -198,6 +107,9 @@ def restore_snapshot(snapshot: Path, folder: CatalogFolder) -> None:
             expected="a folder written by `metaxc catalog snapshot`",
             fix="use another snapshot",
         ) from error
+    if not (overwrite and folder.exists):
+        folder.claim()
+    make_folder(folder.path)
     with folder.locked():
         generation = folder.next()
         generation.mkdir()
@@ -210,12 +122,17 @@ def restore_snapshot(snapshot: Path, folder: CatalogFolder) -> None:
 
 def recover(folder: CatalogFolder) -> int:
     """Repair a catalog whose rows are intact, giving up lost writes; returns its last sequence number."""
+    folder.current()
     with folder.locked(), Store.recover(folder.current()) as store:
         return store.sequence
 
 
 def migrate(
-    folder: str | Path, model: Emmett, progress: Callable[[int, int], None] = lambda done, total: None
+    folder: str | Path,
+    model: Emmett,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    model_folder: Path | None = None,
 ) -> bool:
     """Move a catalog to another model; returns False where it has that model already.
 
@@ -226,20 +143,21 @@ def migrate(
         folder: The catalog's folder; no other process may write to it meanwhile.
         model: The new model.
         progress: Called with the number of items done and their total.
+        model_folder: Where the model is; services that read the catalog meanwhile load it from there.
     """
     catalog = CatalogFolder(folder)
-    generation = catalog.current()
-    with catalog.locked(), Store(generation, read_only=True) as old:
+    catalog.current()
+    with catalog.locked(), Store(catalog.current(), read_only=True) as old:
         if old.metadata["model"] == model.fingerprint:
             return False
-        new = _resume_or_create(catalog, old, model)
+        new = _resume_or_create(catalog, old, model, model_folder)
         _Migration(old, new, model, progress).run()
         new.close()
         catalog.switch(new.folder)
         return True
 
 
-def _resume_or_create(folder: CatalogFolder, old: Store, model: Emmett) -> Store:
+def _resume_or_create(folder: CatalogFolder, old: Store, model: Emmett, model_folder: Path | None) -> Store:
     """The generation that an earlier run has begun from the same state for the same model, or a new one."""
     origin = f"{old.folder.name} {old.sequence}"
     for generation in folder.unfinished():
@@ -255,6 +173,7 @@ def _resume_or_create(folder: CatalogFolder, old: Store, model: Emmett) -> Store
         **model_metadata(model),
         "settings": old.metadata["settings"],
         "origin": origin,
+        **({} if model_folder is None else {MODEL_FOLDER: str(model_folder.resolve())}),
     }
     return Store.create(folder.next(), metadata)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sqlite3
 import threading
 from collections.abc import Container
@@ -137,6 +138,10 @@ class IndexFollower:
                 log.warning("The saved index belongs to another state of the catalog; rebuilding it")
             except (MetaxcError, KeyError, TypeError, ValueError) as error:
                 log.warning("The saved index cannot be used; rebuilding it: %s", str(error).splitlines()[0])
+                if not self.store.read_only:
+                    shutil.rmtree(
+                        folder, ignore_errors=True
+                    )  # a derivative without a manifest is not replaced
         return self._build()
 
     def _build(self) -> tuple[Index, str, int]:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from filelock import BaseFileLock
 
 from metaxc.arrays import Floats, Keys
 from metaxc.catalog.catalog_errors import CatalogError, NotFoundError
+from metaxc.catalog.catalog_folder import CatalogFolder, WriterLock
 from metaxc.catalog.export import Format, export_vectors
-from metaxc.catalog.generations import CatalogFolder, write_snapshot
+from metaxc.catalog.generations import write_snapshot
 from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.item_clicks import MOST_VOTERS, ItemClicks, read_item_clicks
 from metaxc.catalog.item_rules import validate_exposure, validate_query, validate_text
@@ -56,10 +56,10 @@ class CatalogReader:
         folder: The catalog's folder.
         store: Its durable store.
         model: The model that its vectors were computed with.
-        lock: The writer lock; None opens the catalog for reading only.
+        lock: The right to write; None opens the catalog for reading only.
     """
 
-    def __init__(self, folder: CatalogFolder, store: Store, model: Emmett, lock: BaseFileLock | None):
+    def __init__(self, folder: CatalogFolder, store: Store, model: Emmett, lock: WriterLock | None):
         self.folder, self.store, self.model = folder, store, model
         self.read_only = lock is None
         self.settings = CatalogSettings.model_validate_json(store.metadata["settings"])
@@ -192,6 +192,7 @@ class CatalogReader:
                 fix="leave `after` out to start with the first page",
             )
         limit = min(max(limit, 1), MOST_LISTED)
+        self._check_open()
         where, parameters = _where(tags, states, after=int(after or 0))
         rows = self.store.fetch_all(f"{SELECT_ITEM}{where} ORDER BY key LIMIT ?", (*parameters, limit + 1))
         following = str(rows[limit - 1][0]) if len(rows) > limit else None
@@ -277,13 +278,20 @@ class CatalogReader:
             ),
         )
 
-    def snapshot(self, folder: str | Path) -> None:
-        """Write a copy of the last committed state, with checksums, while writes continue."""
-        write_snapshot(self.store, Path(folder))
+    def snapshot(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write a copy of the last committed state, with checksums, while writes continue.
 
-    def export(self, folder: str | Path, format: Format) -> int:
-        """Write ids and vectors for another vector database; returns the number of items."""
-        return export_vectors(self.store, Path(folder), format)
+        Args:
+            folder: A new or empty folder outside the catalog.
+            overwrite: Whether an earlier snapshot in that folder is replaced; anything else there never is.
+        """
+        self._check_open()
+        write_snapshot(self.store, Path(folder), overwrite=overwrite)
+
+    def export(self, folder: str | Path, format: Format, *, overwrite: bool = False) -> int:
+        """Write ids and vectors for another vector database; returns the number of items. Folder: as of `snapshot`."""
+        self._check_open()
+        return export_vectors(self.store, Path(folder), format, overwrite=overwrite)
 
     @property
     def sequence(self) -> int:
@@ -304,10 +312,17 @@ class CatalogReader:
     def _check_open(self) -> None:
         if self._closed:
             raise CatalogError("The catalog is closed", fix="open it again")
-        if self.read_only and self.folder.current() != self.store.folder:
+        if not self.is_current:
             raise CatalogError("The catalog was migrated or restored by another process", fix="open it again")
 
+    @property
+    def is_current(self) -> bool:
+        """Whether this is still the catalog in its folder; another process may have migrated or restored it."""
+        folder = self.folder
+        return not self.read_only or (folder.current() == self.store.folder and not self.store.replaced)
+
     def _find(self, id: str) -> Item | None:
+        self._check_open()
         found = self.store.fetch_all(f"{SELECT_ITEM} WHERE id = ?", (id,))
         return _read_item(found[0]) if found else None
 

@@ -6,6 +6,10 @@ tail of a log; the database is then behind that number, and the catalog refuses 
 writes that it had acknowledged. The number is not synced: it outlives a killed process, and after a power cut it can
 only be too low.
 
+When the sync of a commit fails, the log may already hold all of it: SQLite forgets it, the next opening would find it.
+The store then commits an empty transaction, which takes its place in the log. Where that fails too, the outcome is
+unknown, and every later write says so until the disk works again (`OutcomeUnknownError`).
+
 A store that is closed in order leaves a checksum of its file, so that the next opening need not verify every row.
 """
 
@@ -20,8 +24,9 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
-from metaxc.artifacts import sync, write_atomically
-from metaxc.catalog.catalog_errors import RECOVERY, CatalogError, StorageError, damaged_error
+from metaxc.artifacts import make_folder, sync, write_atomically
+from metaxc.catalog.catalog_errors import RECOVERY, CatalogError, damaged_error, outcome_unknown
+from metaxc.catalog.connections import FileVersion, connect, is_unchanging, translated_errors
 from metaxc.catalog.schema import (
     ACKNOWLEDGED,
     CLOSED,
@@ -46,7 +51,8 @@ from metaxc.catalog.schema import (
 )
 
 Row = tuple[Any, ...]
-DISK_ERRORS = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")
+CERTAIN_ERRORS = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_IOERR_WRITE")
+"""Errors of a commit that leave it incomplete in the log; after any other it may be there as a whole."""
 
 
 class Transaction:
@@ -114,13 +120,15 @@ class Store:
         self.folder, self.read_only = folder, read_only
         self._write_lock = threading.RLock()
         self._read_lock = threading.RLock()
+        self._unsettled = False  # whether the log may hold a commit that was not acknowledged
         file = folder / DATABASE
         if not file.is_file():
             raise CatalogError("The catalog's database is missing", got=file.name, fix=RECOVERY)
+        self._version = FileVersion.of(file, is_unchanging(file))
         unchanged = verify_closed_checksum(folder)
-        with _translated_errors():
-            self._writer = None if read_only else _connect(file)
-            self._reader = _connect(file, query_only=True)
+        with translated_errors():
+            self._writer = None if read_only else connect(file)
+            self._reader = connect(file, query_only=True)
         try:
             with self.read_snapshot() as connection:
                 self.metadata = self._verify(connection, rows=not unchanged)
@@ -137,11 +145,12 @@ class Store:
     @staticmethod
     def create(folder: Path, metadata: dict[str, str]) -> Store:
         """Create an empty database with this metadata, and open it."""
-        folder.mkdir(parents=True)
+        make_folder(folder.parent)
+        folder.mkdir()
         empty = {f"sum of {table.name}": "0" for table in TABLES}
         metadata = {"format": str(FORMAT), "uuid": uuid4().hex, "sequence": "0", **empty, **metadata}
-        with _translated_errors():
-            connection = _connect(folder / DATABASE)
+        with translated_errors():
+            connection = connect(folder / DATABASE)
             connection.execute("BEGIN IMMEDIATE")
             for statement in SCHEMA:
                 connection.execute(statement)
@@ -149,6 +158,7 @@ class Store:
             connection.execute("COMMIT")
             connection.close()
         write_atomically(folder / ACKNOWLEDGED, encode_acknowledged(metadata["uuid"], 0))
+        sync(folder.parent)
         return Store(folder)
 
     @staticmethod
@@ -157,8 +167,8 @@ class Store:
 
         Acknowledged writes that the database has lost are given up.
         """
-        with _translated_errors():
-            connection = _connect(folder / DATABASE)
+        with translated_errors():
+            connection = connect(folder / DATABASE)
             try:
                 metadata = read_metadata(connection)
                 verify_rows(connection, metadata)
@@ -198,12 +208,17 @@ class Store:
     @property
     def sequence(self) -> int:
         """The sequence number of the last commit."""
-        with self._read_lock, _translated_errors():
+        with self._read_lock, translated_errors():
             return read_sequence(self._reader)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the file was replaced, or, if it was opened as one that nobody changes, was changed."""
+        return not self._version.is_current(self.folder / DATABASE)
 
     def fetch_all(self, statement: str, parameters: Sequence[Value] = ()) -> list[Row]:
         """All rows of a SELECT on the last committed state."""
-        with self._read_lock, _translated_errors():
+        with self._read_lock, translated_errors():
             return self._reader.execute(statement, parameters).fetchall()
 
     @contextmanager
@@ -214,15 +229,15 @@ class Store:
             own_connection: Opens another connection, so that other readers do not wait for a long read.
         """
         if own_connection:
-            with _translated_errors():
-                connection = _connect(self.folder / DATABASE, query_only=True)
+            with translated_errors():
+                connection = connect(self.folder / DATABASE, query_only=True)
                 try:
                     connection.execute("BEGIN")
                     yield connection
                 finally:
                     connection.close()
             return
-        with self._read_lock, _translated_errors():
+        with self._read_lock, translated_errors():
             self._reader.execute("BEGIN")
             try:
                 yield self._reader
@@ -235,20 +250,47 @@ class Store:
         """A transaction, committed and on disk when the block ends; an exception rolls it back."""
         if self._writer is None or self._acknowledged is None:
             raise CatalogError("The catalog is open for reading only", fix="open it without read_only")
-        with self._write_lock, _translated_errors():
+        with self._write_lock, translated_errors():
             connection = self._writer
+            self._settle(connection)
             connection.execute("BEGIN IMMEDIATE")
             try:
                 transaction = Transaction(connection, read_metadata(connection))
                 yield transaction
                 transaction.write_metadata()
-                connection.execute("COMMIT")
+                self._commit(connection)
             except BaseException:
-                if connection.in_transaction:
-                    with suppress(sqlite3.Error):
-                        connection.execute("ROLLBACK")
+                _roll_back(connection)
                 raise
             self._acknowledge(transaction.sequence)
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        """Commit; if it is not certain that a failed commit has left nothing, take its place in the log."""
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            _roll_back(connection)
+            name = getattr(error, "sqlite_errorname", "") or ""
+            if not name.startswith(CERTAIN_ERRORS):
+                self._unsettled = True
+                self._settle(connection)
+            raise
+
+    def _settle(self, connection: sqlite3.Connection) -> None:
+        """Commit an empty transaction where a commit that was not acknowledged may be in the log; an
+        `OutcomeUnknownError` if that fails."""
+        if not self._unsettled:
+            return
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            empty = Transaction(connection, read_metadata(connection))
+            empty.write_metadata()
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            _roll_back(connection)
+            raise outcome_unknown(str(error)) from error
+        self._unsettled = False
+        self._acknowledge(empty.sequence)
 
     def verify(self) -> None:
         """Verify every row; damage is a `CatalogError`."""
@@ -283,8 +325,8 @@ class Store:
 
     def backup(self, file: Path) -> None:
         """Copy the last committed state into a new file, while writes continue."""
-        with _translated_errors():
-            source, target = _connect(self.folder / DATABASE, query_only=True), sqlite3.connect(file)
+        with translated_errors():
+            source, target = connect(self.folder / DATABASE, query_only=True), sqlite3.connect(file)
             try:
                 source.backup(target)
                 target.execute("PRAGMA journal_mode = DELETE")
@@ -301,6 +343,7 @@ class Store:
         log = self.folder / f"{DATABASE}-wal"
         if was_writer and not (log.exists() and log.stat().st_size):
             with suppress(OSError):  # on a full disk, the next opening verifies all rows
+                sync(self.folder)  # the log is gone before the checksum says so
                 write_closed_checksum(self.folder)
 
     def _disconnect(self) -> bool:
@@ -325,38 +368,7 @@ def read_sequence(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT value FROM facts WHERE name = 'sequence'").fetchone()[0])
 
 
-def _connect(file: Path, query_only: bool = False) -> sqlite3.Connection:
-    connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=30)
-    try:
-        connection.execute("PRAGMA page_size = 8192")
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA cell_size_check = ON")
-        if not query_only:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA query_only = {'ON' if query_only else 'OFF'}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-@contextmanager
-def _translated_errors() -> Iterator[None]:
-    """Raise SQLite's errors as errors of the catalog."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        name = getattr(error, "sqlite_errorname", "") or ""
-        if name.startswith(DISK_ERRORS):
-            raise StorageError(
-                "Disk full or I/O error",
-                got=str(error),
-                expected="a writable disk with free space",
-                fix="free some space, then try again",
-            ) from error
-        if name.startswith("SQLITE_BUSY"):
-            raise StorageError("The database is busy", got=str(error), fix="try again") from error
-        raise damaged_error(str(error)) from error
-    except sqlite3.DatabaseError as error:
-        raise damaged_error(str(error)) from error
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")

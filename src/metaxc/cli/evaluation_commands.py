@@ -16,6 +16,7 @@ from metaxc.cli.shared import (
     Exposure,
     Json,
     Model,
+    Overwrite,
     Threads,
     check_exposure,
     load_model,
@@ -245,7 +246,7 @@ def _cell(value: float | None, interval: tuple[float, float] | None = None) -> s
 def report(
     model: Model,
     data: Data,
-    out: Annotated[Path, typer.Option("--out", help="HTML file to write; an existing file is replaced.")],
+    out: Annotated[Path, typer.Option("--out", help="HTML file to write.")],
     bench: Annotated[
         list[Path] | None,
         typer.Option(
@@ -255,6 +256,7 @@ def report(
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Evaluate MODEL on DATA and write one HTML file: accuracy compared with the bare encoder, gains and losses of
     single items, slices, latency and configuration.
@@ -263,18 +265,15 @@ def report(
     'metaxc[research]'
     """
     set_threads(threads)
+    from metaxc.artifacts import write_atomically
     from metaxc.data import read_folder
+    from metaxc.output_claims import claim_file
     from metaxc.research.charts import import_altair
     from metaxc.research.report import build_report, collect_provenance, read_bench_rows, render_page
+    from metaxc.research.report.page import REPORT_MARK
 
     import_altair()
-    if out.is_dir() or not out.parent.is_dir():
-        raise ConfigError(
-            "The report cannot be written",
-            got=out,
-            expected="a file in an existing folder",
-            fix="create the folder, or choose another --out",
-        )
+    place = claim_file(out, REPORT_MARK, overwrite=overwrite, sources=[model, data])
     rows = read_bench_rows(bench or [])
     trained = load_model(model, base, cache)
     dataset, _ = with_split(read_folder(data), trained.about.get("split"))
@@ -283,7 +282,7 @@ def report(
     print_status("drawing")
     command = _format_command(model, data, out, bench, base, threads, cache)
     page = render_page(numbers, collect_provenance(trained, dataset, command))
-    out.write_text(page, encoding="utf-8")
+    write_atomically(place, page.encode())
     print_status(f"{out}: written")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
 import typer
@@ -19,6 +20,18 @@ from metaxc.cli import (
 )
 from metaxc.cli.config_options import ConfigCommand
 from metaxc.errors import MetaxcError
+
+DISK_TROUBLE = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.EBUSY,
+    errno.ENAMETOOLONG,
+}
+"""Errors of a disk or its permissions, which an operator mends: no traceback."""
 
 app = typer.Typer(
     name="metaxc",
@@ -61,6 +74,15 @@ def run() -> None:
         app()
     except MetaxcError as error:
         print(f"metaxc: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in DISK_TROUBLE:
+            raise
+        place = "" if error.filename is None else f": {error.filename}"
+        print(
+            f"metaxc: The file system refused an operation\n  got: {error.strerror}{place}", file=sys.stderr
+        )
+        print("  to fix: check free space, permissions and whether it is mounted read-only", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("metaxc: stopped; the same command resumes where it was", file=sys.stderr)

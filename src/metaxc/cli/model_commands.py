@@ -15,6 +15,7 @@ from metaxc.cli.shared import (
     Exposure,
     Json,
     Model,
+    Overwrite,
     Threads,
     check_exposure,
     load_model,
@@ -116,12 +117,16 @@ def represent(
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Compute the meta-classifiers of new items, or the vectors of queries; a score is their inner product.
 
     The last number of an item's vector is its novelty, that of a query's vector the exposure of novel items.
     """
     import numpy as np
+
+    from metaxc.artifacts import atomic_file
+    from metaxc.output_claims import claim_file
 
     set_threads(threads)
     if exposure is not None and not queries:
@@ -131,11 +136,15 @@ def represent(
             expected="--exposure together with --queries",
             fix="add --queries, or leave --exposure out: the novelty of an item is in its vector",
         )
+    if out is not None:
+        out = out if out.suffix == ".npy" else out.with_name(f"{out.name}.npy")
+        out = claim_file(out, np.lib.format.MAGIC_PREFIX, overwrite=overwrite, sources=[model])
     given, exposure = read_lines(file, texts, "items"), check_exposure(exposure)
     trained = load_model(model, base, cache)
     vectors = trained.encode_queries(given, exposure) if queries else trained.represent(given)
     if out is not None:
-        np.save(out, vectors)
+        with atomic_file(out) as new:
+            np.save(new, vectors)
         print_status(f"{out}: {vectors.shape[0]:,} × {vectors.shape[1]} float32")
         return
     for text, vector in zip(given, vectors, strict=True):

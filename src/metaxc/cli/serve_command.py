@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from metaxc.cli.catalog_command import known_queries
+from metaxc.cli.catalog_command import known_queries, open_store
 from metaxc.cli.config_options import config_option, given_options
 from metaxc.cli.shared import Base, Cache, Model, invalid_option, load_model, print_status, set_threads
 from metaxc.errors import ConfigError
@@ -79,7 +79,11 @@ def serve(
     except ValidationError as error:
         raise invalid_option(error) from error
     folder = catalog or model.resolve().with_name(f"{model.resolve().name}.catalog")
-    run_server(lambda: open_or_create_catalog(folder, model, data, read_only, base, cache), settings)
+    run_server(
+        lambda: open_or_create_catalog(folder, model, data, read_only, base, cache),
+        settings,
+        lambda old: reopen_catalog(old, model, base, cache),
+    )
 
 
 def default_threads() -> int:
@@ -94,9 +98,10 @@ def open_or_create_catalog(
 ) -> Catalog:
     """The catalog in a folder; created if there is none, unless it is read only."""
     from metaxc.catalog import Catalog
+    from metaxc.catalog.catalog_folder import CatalogFolder
 
     trained = load_model(model, base, cache, keeps_embeddings=False)
-    if folder.exists() or read_only:
+    if CatalogFolder(folder).exists or read_only:
         print_status(f"opening the catalog {folder}")
         catalog = Catalog.open(folder, trained, read_only=read_only)
     else:
@@ -106,7 +111,36 @@ def open_or_create_catalog(
     return catalog
 
 
-def run_server(source: Callable[[], Catalog], settings: ServeSettings) -> None:
+def reopen_catalog(old: Catalog, model: Path, base: str | None, cache: Path | None) -> Catalog:
+    """The catalog that another process has migrated or restored in the place of a read-only one.
+
+    Its model is the one that is loaded, the one that is now in the model folder, or the one that it was migrated to.
+    """
+    from metaxc.catalog import Catalog, CatalogError
+    from metaxc.catalog.generations import MODEL_FOLDER
+
+    with open_store(old.folder.path) as store:
+        wanted, migrated_to = store.metadata["model"], store.metadata.get(MODEL_FOLDER)
+    trained, folders = old.model, [model, *([] if migrated_to is None else [Path(migrated_to)])]
+    while trained.fingerprint != wanted:
+        if not folders:
+            raise CatalogError(
+                "The catalog has another model now, which cannot be found",
+                got=f"model {trained.fingerprint[:16]} in the model folder",
+                expected=f"model {wanted[:16]}",
+                fix="put that model into the model folder, or start the service with it",
+            )
+        trained = load_model(folders.pop(0), base, cache, keeps_embeddings=False)
+    catalog = Catalog.open(old.folder.path, trained, read_only=True)
+    catalog.warm()
+    return catalog
+
+
+def run_server(
+    source: Callable[[], Catalog],
+    settings: ServeSettings,
+    reopen: Callable[[Catalog], Catalog] | None = None,
+) -> None:
     """Serve until a signal ends the process; if the catalog cannot be opened, end and raise that error."""
     from metaxc.serve.app import make_app
     from metaxc.serve.http_server import HttpServer
@@ -128,7 +162,7 @@ def run_server(source: Callable[[], Catalog], settings: ServeSettings) -> None:
         gc.freeze()
         print(f"ready: {url}", flush=True)
 
-    app = make_app(source, settings, on_ready=announce, on_failure=stop)
+    app = make_app(source, settings, on_ready=announce, on_failure=stop, reopen=reopen)
     server = HttpServer(app, settings)
     try:
         server.run(sockets=[listening])

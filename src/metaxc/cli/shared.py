@@ -28,6 +28,12 @@ Cache = Annotated[
     Path | None,
     typer.Option("--cache", help="Folder for embeddings.  [default: $METAXC_CACHE or ~/.cache/metaxc]"),
 ]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite", help="Replace an earlier result of the same kind; nothing else is ever replaced."
+    ),
+]
 Model = Annotated[Path, typer.Argument(help="Model folder.", metavar="MODEL")]
 Data = Annotated[Path, typer.Argument(help="Data set folder.", metavar="DATA")]
 Base = Annotated[

@@ -108,9 +108,11 @@ def theory_study(
     Takes some minutes on one core once the texts are encoded. With --json: {"settings": …, "verdicts": …}.
     """
     set_threads(threads)
+    from metaxc.artifacts import write_atomically
     from metaxc.data import read_folder
     from metaxc.encoders import EmbeddingCache, Pretrained
     from metaxc.encoders.pretrained import DEFAULT
+    from metaxc.output_claims import claim_file
     from metaxc.research.charts import draw_study
     from metaxc.research.theory import Study, reach_verdicts, run_study
     from metaxc.research.theory.study import QUICK_STUDY
@@ -142,7 +144,7 @@ def theory_study(
     if images is not None:
         images.mkdir(parents=True, exist_ok=True)
         for name, svg in draw_study(summaries, file.stem).items():
-            (images / name).write_text(svg, encoding="utf-8")
+            write_atomically(claim_file(images / name, b"<svg", overwrite=True), svg.encode())
             print_status(f"{images / name}: written")
     if as_json:
         print_json(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from metaxc.artifacts import STAGE_KIND, discard_results
 from metaxc.cli.config_options import config_option, given_options
 from metaxc.cli.shared import (
     Cache,
     Data,
     Json,
+    Overwrite,
     Threads,
     invalid_option,
     print_json,
@@ -66,7 +67,7 @@ def train(
     paper: Annotated[bool, typer.Option("--paper", help="The paper's own choices for all of these.")] = False,
     threads: Threads = 0,
     cache: Cache = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace a model trained from other inputs.")] = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Train a model on the observed items' clicks, and represent the novel items.
@@ -76,9 +77,11 @@ def train(
     """
     set_threads(threads)
     from metaxc.data import read_folder
+    from metaxc.emmett.model_folder import KIND as MODEL_KIND
     from metaxc.encoders import EmbeddingCache
     from metaxc.encoders.vectors import read_vectors
     from metaxc.irene import Irene
+    from metaxc.output_claims import claim_folder
 
     started = time.perf_counter()
     kind, base = _encoder(encoder, adapter, base)
@@ -107,12 +110,13 @@ def train(
     if _is_trained(out, irene.inputs(dataset), overwrite):
         print_status(f"{out}: already trained from these inputs")
         return
+    out = claim_folder(out, MODEL_KIND, overwrite=overwrite, sources=[data, *_weights(config.base)])
     stages = out.with_name(f"{out.name}.stages")
     model = irene.fit(dataset, stages=stages, report=print_status)
     if made_split is not None:
         model.about["split"] = made_split
-    model.save(out)
-    shutil.rmtree(stages, ignore_errors=True)
+    model.save(out, overwrite=overwrite)
+    discard_results(stages, STAGE_KIND)
     seconds = time.perf_counter() - started
     print_status(f"{out}: written after {seconds:.1f} s")
     if as_json:
@@ -188,14 +192,20 @@ def _is_trained(out: Path, inputs: str, overwrite: bool) -> bool:
     """Whether OUT already is this very model; another one there is an error unless it may be replaced."""
     from metaxc.emmett import read_about
 
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return False
     try:
-        if read_about(out).get("inputs") == inputs:
-            return True
-        what = "The output folder contains a model that was trained from other inputs"
+        trained = read_about(out).get("inputs") == inputs
     except MetaxcError:
-        what = "The output folder exists and is not a complete model"
-    if overwrite:
         return False
-    raise ConfigError(what, got=out, expected="a new folder", fix="give another --out, or --overwrite")
+    if not trained and not overwrite:
+        raise ConfigError(
+            "The output folder contains a model that was trained from other inputs",
+            got=out,
+            expected="a new folder",
+            fix="give another --out, or --overwrite",
+        )
+    return trained
+
+
+def _weights(base: str) -> list[Path]:
+    """The folder of a base encoder that is given as a folder."""
+    return [Path(base)] if Path(base).is_dir() else []

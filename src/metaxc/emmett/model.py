@@ -346,10 +346,15 @@ class Emmett:
             ]
         )
 
-    def save(self, folder: str | Path) -> None:
-        """Write the model folder atomically, replacing what was there. A selector that calls a function is not
-        written and must be passed to `load` again."""
-        write_model(Path(folder), self)
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model folder atomically. A selector that calls a function is not written and must be passed to
+        `load` again.
+
+        Args:
+            folder: A new or empty folder.
+            overwrite: Whether a model in that folder is replaced; anything else there never is.
+        """
+        write_model(Path(folder), self, overwrite)
 
     @classmethod
     def load(

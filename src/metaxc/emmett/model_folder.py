@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 KIND = "emmett"
 
 
-def write_model(folder: Path, model: Emmett) -> None:
+def write_model(folder: Path, model: Emmett, overwrite: bool = False) -> None:
     """Write a model folder; see `Emmett.save`."""
-    with atomic_folder(folder, KIND) as new:
+    with atomic_folder(folder, KIND, overwrite=overwrite) as new:
         (new / "encoder").mkdir()
         model.encoder.save(new / "encoder")
         model.classifiers.save(new / "classifiers.safetensors")

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from metaxc.arrays import Floats
-from metaxc.artifacts import file_digest, json_digest, load_arrays, load_json, save_json
+from metaxc.artifacts import MANIFEST, file_digest, json_digest, load_arrays, load_json, save_json
 from metaxc.encoders import DEFAULT
 from metaxc.encoders.encoder import EmbeddingCache
 from metaxc.encoders.onnx import (
@@ -132,7 +132,8 @@ class Pretrained:
         """SHA-256 of the folder's weights and settings, whichever backend computes with them."""
         digest = hashlib.sha256()
         for file in sorted(self.folder.rglob("*")):
-            if file.is_file() and file.suffix not in _NOT_WEIGHTS and not file.name.startswith("."):
+            weighs = file.suffix not in _NOT_WEIGHTS and file.name != MANIFEST
+            if file.is_file() and weighs and not file.name.startswith("."):
                 digest.update(file.relative_to(self.folder).as_posix().encode())
                 digest.update(file_digest(file).encode())
         return digest.hexdigest()

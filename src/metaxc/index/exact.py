@@ -67,7 +67,7 @@ class TableIndex:
         with self._lock.reading():
             keys, vectors = self._table.copy_contents()
             codes = self._code_arrays()
-        with atomic_folder(folder, FOLDER_KIND) as new:
+        with atomic_folder(folder, FOLDER_KIND, overwrite=True, in_catalog=True) as new:
             save_arrays(new / VECTORS_FILE, {"keys": keys, "vectors": vectors})
             if codes is not None:
                 save_arrays(new / CODES_FILE, codes)

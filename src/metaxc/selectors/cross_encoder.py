@@ -99,9 +99,10 @@ class CrossEncoderReranker:
                 scores[places] = _forward(self.model, self.tokenizer, [pairs[p] for p in places]).numpy()
         return scores.reshape(len(items), -1)
 
-    def save(self, folder: str | Path) -> None:
-        """Write weights (safetensors), tokenizer and configuration, with their checksums."""
-        with atomic_folder(Path(folder), KIND) as new:
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write weights (safetensors), tokenizer and configuration, with their checksums; `overwrite` replaces an
+        earlier result in that folder."""
+        with atomic_folder(Path(folder), KIND, overwrite=overwrite) as new:
             self.model.save_pretrained(new)
             self.tokenizer.save_pretrained(new)
 

@@ -57,6 +57,7 @@ def make_app(
     *,
     on_ready: Callable[[], None] = lambda: None,
     on_failure: Callable[[Exception], None] = lambda error: None,
+    reopen: Callable[[Catalog], Catalog] | None = None,
 ) -> FastAPI:
     """The service as an ASGI app. It closes the catalog at shutdown.
 
@@ -65,9 +66,11 @@ def make_app(
         settings: The settings.
         on_ready: Called when the catalog is open.
         on_failure: Called with the error when it could not be opened.
+        reopen: Opens what another process has put in the place of a read-only catalog, which it is given; None opens
+            it with the same model.
     """
     settings = settings or ServeSettings()
-    service = Service(catalog, settings, on_ready, on_failure)
+    service = Service(catalog, settings, on_ready, on_failure, reopen)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -128,10 +131,11 @@ def _declare_service_routes(routes: RouteTable, service: Service) -> None:
 
     @add_route("GET", "/readyz", PROBE, responses=not_ready)
     async def ready(response: Response) -> api.ReadyResponse:
-        """Returns 200 while the catalog is open."""
-        if service.state != "ready":
+        """Returns 200 while searches are answered."""
+        ready = service.ready
+        if not ready:
             response.status_code = 503
-        return api.ReadyResponse(service.state == "ready")
+        return api.ReadyResponse(ready)
 
     text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 

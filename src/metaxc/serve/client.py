@@ -21,7 +21,13 @@ from metaxc.catalog import records
 from metaxc.catalog.records import Item, NewItem, State
 from metaxc.errors import ConfigError, DataError, MetaxcError
 from metaxc.serve.api_types import DeleteResponse, RepresentResponse, SearchResponse
-from metaxc.serve.http_errors import ERROR_BY_STATUS, ErrorResponse, NotReadyError, ServiceError
+from metaxc.serve.http_errors import (
+    ERROR_BY_STATUS,
+    ERROR_BY_TEXT,
+    ErrorResponse,
+    NotReadyError,
+    ServiceError,
+)
 from metaxc.serve.serve_settings import is_loopback
 
 Record = TypeVar("Record")
@@ -201,5 +207,5 @@ def _read_error(response: httpx.Response) -> MetaxcError:
         body = TypeAdapter(ErrorResponse).validate_json(response.content)
     except ValidationError:
         body = ErrorResponse("The service returned an error", got=f"status {response.status_code}")
-    error = ERROR_BY_STATUS.get(response.status_code, ServiceError)
+    error = ERROR_BY_TEXT.get(body.what) or ERROR_BY_STATUS.get(response.status_code, ServiceError)
     return error(body.what, got=body.got, expected=body.expected, fix=body.fix)

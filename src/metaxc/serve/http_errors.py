@@ -17,7 +17,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundError, StorageError
+from metaxc.catalog.catalog_errors import (
+    OUTCOME_UNKNOWN,
+    CatalogError,
+    ConflictError,
+    NotFoundError,
+    OutcomeUnknownError,
+    StorageError,
+)
 from metaxc.errors import ConfigError, DataError, MetaxcError
 
 log = logging.getLogger("metaxc.serve")
@@ -91,6 +98,8 @@ STATUS_BY_ERROR: tuple[tuple[type[MetaxcError], int], ...] = (  # the first type
     (ServiceError, 500),
 )
 ERROR_BY_STATUS = {status: error for error, status in reversed(STATUS_BY_ERROR)}
+ERROR_BY_TEXT = {OUTCOME_UNKNOWN: OutcomeUnknownError}
+"""Errors that share their status with others, by what they say."""
 STATUS_TITLES = {
     401: "The token is missing or wrong",
     403: "The token may only read, the catalog is read-only, or the host name or the calling web page is not accepted",
@@ -104,7 +113,7 @@ STATUS_TITLES = {
     429: "Too many requests; retry after Retry-After seconds",
     500: "Internal error",
     503: "The service is opening, closing or too busy to answer in time",
-    507: "Disk full or I/O error; reading still works",
+    507: "Disk full or I/O error, nothing was written; or the outcome of the write is unknown, as the body then says",
 }
 RETRY = {"Retry-After": "1"}
 MAX_RETRY_AFTER = 60  # seconds: a prediction further ahead is a guess
@@ -112,6 +121,7 @@ STATUS_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: RETRY, 503: RETRY}
 PUBLIC_SERVER_ERRORS = (
     NotReadyError,
     BusyError,
+    OutcomeUnknownError,
 )  # errors of the server whose details reveal nothing internal
 
 

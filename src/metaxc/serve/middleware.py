@@ -211,9 +211,11 @@ class AccessControl:
             await self.app(scope, receive, send)
             return
         try:
-            self._check(policy, Headers(scope=scope))
+            headers = Headers(scope=scope)
+            self._check(policy, headers)
             if policy.queue is not None:
                 self.check_capacity(policy.queue, identify_client(scope, self.settings.tokens))
+                check_content_type(headers)
         except MetaxcError as error:
             await respond_to_error(error)(scope, receive, send)
             return
@@ -234,8 +236,6 @@ class AccessControl:
             )
         if policy.needs_token:
             check_origin(headers, self.settings.network)
-        if policy.queue is not None:
-            check_content_type(headers)
 
     def _check_token(self, policy: RoutePolicy, header: str) -> None:
         tokens = self.settings.tokens

@@ -7,13 +7,15 @@ Large requests are cut into slices, between which others have their turn (`metax
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 from fastapi import Request
 
-from metaxc.catalog import Catalog
+from metaxc.catalog import Catalog, CatalogError
 from metaxc.catalog.records import CatalogSummary, Preview
 from metaxc.serve.api_types import (
     PreviewRequest,
@@ -32,12 +34,17 @@ from metaxc.serve.serve_settings import ServeSettings
 from metaxc.serve.work_slices import Cutter, Slice, most_tokens
 from metaxc.serve.write_batcher import WriteBatcher, WriteOperation, texts_to_encode
 
+log = logging.getLogger("metaxc.serve")
+REOPEN_SECONDS = 5.0  # between two attempts to open a catalog that another process has migrated or restored
 Result = TypeVar("Result")
 
 
 class Service:
     """The catalog and its queues, as the routes use them. A function that opens a catalog runs in another thread, so
-    that probes are answered meanwhile; the other arguments are those of `make_app`."""
+    that probes are answered meanwhile; the other arguments are those of `make_app`.
+
+    A reader's catalog may be migrated or restored by another process. From then on nothing is answered from the old
+    one: the service is "opening" until it has opened the new one."""
 
     def __init__(
         self,
@@ -45,8 +52,10 @@ class Service:
         settings: ServeSettings,
         on_ready: Callable[[], None],
         on_failure: Callable[[Exception], None],
+        reopen: Callable[[Catalog], Catalog] | None = None,
     ):
         self.settings, self._source, self._on_ready, self._on_failure = settings, source, on_ready, on_failure
+        self._reopen_catalog, self._stopping = reopen or reopen_with_same_model, asyncio.Event()
         self.state: Literal["opening", "ready", "closing"] = "opening"
         self.queues: dict[str, RequestQueue[Any, Any]] = {}
         self.metrics = Metrics(self._summarize, lambda: self.queues)
@@ -58,14 +67,19 @@ class Service:
         """Begin to open the catalog; returns at once."""
         if isinstance(self._source, Catalog):
             self._start_queues(self._source)
+            self._on_ready()
         else:
             self._opening = asyncio.create_task(self._open(self._source))
 
     async def stop(self) -> None:
         """Reject new requests, finish the waiting ones, close the catalog."""
+        self._stopping.set()
         if self._opening is not None:
             await self._opening  # opening cannot be interrupted
         self.state = "closing"
+        await self._close_catalog()
+
+    async def _close_catalog(self) -> None:
         for queue in self.queues.values():
             await asyncio.to_thread(queue.close)
         if self._catalog is not None:
@@ -74,8 +88,32 @@ class Service:
     async def _open(self, source: Callable[[], Catalog]) -> None:
         try:
             self._start_queues(await asyncio.to_thread(source))
+            self._on_ready()
         except Exception as error:
             self._on_failure(error)
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are answered: the catalog is open, and it is still the one in its folder. Where another
+        process has replaced it, begins to open the new one; called in the event loop."""
+        if self.state == "ready" and self._catalog is not None and not _is_current(self._catalog):
+            self.state = "opening"
+            self._opening = asyncio.create_task(self._reopen(self._catalog))
+        return self.state == "ready"
+
+    async def _reopen(self, old: Catalog) -> None:
+        """Open what another process has put in the place of a catalog, as often as it takes."""
+        log.warning("Another process has migrated or restored the catalog; opening it again")
+        await self._close_catalog()
+        while not self._stopping.is_set():
+            try:
+                self._start_queues(await asyncio.to_thread(self._reopen_catalog, old))
+                log.warning("The catalog is open again")
+                return
+            except Exception as error:  # for example while its files or its model are still being copied
+                log.error("The catalog cannot be opened yet: %s", error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), REOPEN_SECONDS)
 
     def _start_queues(self, catalog: Catalog) -> None:
         settings = self.settings.queues
@@ -93,12 +131,11 @@ class Service:
         self.queues = {queue.name: queue for queue in queues}
         self._catalog = catalog
         self.state = "ready"
-        self._on_ready()
 
     def check_capacity(self, queue: QueueName, client: Hashable = None) -> None:
         """Raise `NotReadyError` unless the catalog is open, and `BusyError` when the queue is full or a request of this
         client would wait too long."""
-        if self.state != "ready":
+        if not self.ready:
             raise NotReadyError(f"The service is {self.state}", fix="retry when /readyz returns 200")
         self.queues[queue].check_capacity(client)
 
@@ -165,7 +202,21 @@ class Service:
         return results
 
     def _summarize(self) -> CatalogSummary | None:
-        return self._catalog.about() if self._catalog is not None and self.state == "ready" else None
+        with suppress(CatalogError):  # closed or replaced by another process at this moment
+            return self._catalog.about() if self._catalog is not None and self.state == "ready" else None
+        return None
+
+
+def reopen_with_same_model(old: Catalog) -> Catalog:
+    """The catalog that has taken the place of another, if it has the same model."""
+    return Catalog.open(old.folder.path, old.model, read_only=True)
+
+
+def _is_current(catalog: Catalog) -> bool:
+    try:
+        return catalog.is_current
+    except (CatalogError, OSError):
+        return False
 
 
 async def _wait_for_disconnect(request: Request) -> None:

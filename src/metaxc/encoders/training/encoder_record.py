@@ -33,6 +33,7 @@ from metaxc.data.folds import Fold
 from metaxc.errors import MetaxcError, ModelError
 
 CHECKPOINT_KIND = "training checkpoint"
+ENCODER_KIND = "trained encoder"
 RECORD_FILE = "metaxc.json"
 
 
@@ -64,7 +65,7 @@ class Checkpoint:
             best: The weights of the best validation score so far; empty without validation.
             progress: JSON: step, losses, validation scores.
         """
-        with atomic_folder(self.folder, CHECKPOINT_KIND) as new:
+        with atomic_folder(self.folder, CHECKPOINT_KIND, overwrite=True) as new:
             save_arrays(new / "weights.safetensors", copy_weights(module))
             save_arrays(new / "optimizers.safetensors", _optimizer_arrays(optimizers))
             flat = {

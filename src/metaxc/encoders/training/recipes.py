@@ -21,7 +21,6 @@ whatever is built on the encoder chooses its constants on them.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from metaxc.arrays import Rows
-from metaxc.artifacts import atomic_folder, json_digest
+from metaxc.artifacts import atomic_folder, discard_results, json_digest
 from metaxc.data import Dataset
 from metaxc.data.clicks import training_clicks
 from metaxc.data.folds import Fold
@@ -44,7 +43,12 @@ from metaxc.encoders.pretrained import Pretrained
 from metaxc.encoders.tokens import BagTokenizer, batches_by_length, pad_batch
 from metaxc.encoders.training import EncoderTraining
 from metaxc.encoders.training.batches import Batches, ClusteredBatches, RandomBatches
-from metaxc.encoders.training.encoder_record import Checkpoint, EncoderRecord
+from metaxc.encoders.training.encoder_record import (
+    CHECKPOINT_KIND,
+    ENCODER_KIND,
+    Checkpoint,
+    EncoderRecord,
+)
 from metaxc.encoders.training.negatives import IndexNegatives, ListedNegatives, Negatives, find_by_bm25
 from metaxc.encoders.training.text_pairs import build_text_pairs
 from metaxc.encoders.training.trainer import DualEncoder, Side, TrainingHistory, Validate, embed_all, train
@@ -174,6 +178,7 @@ def train_encoder(
     *,
     base: str | Path = DEFAULT,
     cache: EmbeddingCache | None = None,
+    overwrite: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> EncoderRecord:
     """Train a transformer on a data set's observed clicks and write it as a sentence-transformers folder.
@@ -184,9 +189,10 @@ def train_encoder(
     Args:
         dataset: A data set with its novel items marked; their clicks are not used.
         config: The recipe and its settings.
-        out: The folder to write.
+        out: The folder to write: a new or empty one.
         base: The weights to start from.
         cache: Keeps the embeddings by those weights.
+        overwrite: Whether an encoder that was trained into that folder is replaced; anything else there never is.
         report: Called with one line per stage.
     """
     texts = [*dataset.items.texts, *dataset.train.queries.texts]
@@ -214,10 +220,10 @@ def train_encoder(
         sentence_transformer.max_seq_length = min(
             config.max_tokens, sentence_transformer.max_seq_length or 512
         )
-        with atomic_folder(out) as new:
+        with atomic_folder(out, ENCODER_KIND, overwrite=overwrite) as new:
             sentence_transformer.save(str(new), create_model_card=False)
             record.write(new)
-        shutil.rmtree(checkpoints, ignore_errors=True)
+        discard_results(checkpoints, CHECKPOINT_KIND)
     return record
 
 

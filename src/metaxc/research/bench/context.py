@@ -6,13 +6,13 @@ determines them. Both stay in the benchmark's folder for other rows and tables.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from metaxc.artifacts import STAGE_KIND, discard_results
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
 from metaxc.encoders import EmbeddingCache, Encoder
@@ -92,8 +92,8 @@ class Context:
         started = time.perf_counter()
         model = irene.fit(dataset, stages=stages, report=self.report)
         model.about["seconds"] = {**irene.seconds, "fit": time.perf_counter() - started}
-        model.save(folder)
-        shutil.rmtree(stages, ignore_errors=True)
+        model.save(folder, overwrite=True)
+        discard_results(stages, STAGE_KIND)
         return model
 
 

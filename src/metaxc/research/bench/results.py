@@ -21,6 +21,8 @@ from metaxc.errors import DataError
 from metaxc.evaluation.paired import PairedValues, paired_intervals
 
 Record = dict[str, Any]
+RECORD_START = b'{"table": '
+"""How each line of a result file begins."""
 
 
 class Results:
@@ -122,6 +124,13 @@ class Results:
         content = self.path.read_bytes()
         complete = content.rfind(b"\n") + 1
         if complete < len(content):
+            if not content[complete:].startswith(RECORD_START[: len(content) - complete]):
+                raise DataError(
+                    "The result file ends with something else than a row",
+                    got=f"{self.path}: {content[complete:][:60]!r}",
+                    expected="a row that metaxc bench wrote, or a part of one",
+                    fix="choose another --out; nothing was changed",
+                )
             with self.path.open("r+b") as file:
                 file.truncate(complete)
 

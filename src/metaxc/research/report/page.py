@@ -32,6 +32,9 @@ from metaxc.research.report.report_data import Report
 
 CURVE_COLUMNS = ("P@1", "R@10", "novel R@10", "observed R@10", "H", "novel share")
 TEMPLATE = "report.html.j2"
+REPORT_MARK = b": metaxc report</title>"
+"""What every report has near its beginning."""
+
 SHORT_NAMES = {"model": "model", "adapted": "its encoder", "bare": "bare"}
 MARKS = {"better": "▲", "worse": "▼", "same": "≈"}
 GIT_TIMEOUT = 10
