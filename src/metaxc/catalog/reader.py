@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -17,10 +16,17 @@ from metaxc.catalog.export import Format, export_vectors
 from metaxc.catalog.generations import write_snapshot
 from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.item_clicks import MOST_VOTERS, ItemClicks, read_item_clicks
+from metaxc.catalog.item_queries import (
+    SELECT_ITEM,
+    count_clicks,
+    count_items,
+    filter_items,
+    load_hits,
+    read_item,
+)
 from metaxc.catalog.item_rules import validate_exposure, validate_query, validate_text
 from metaxc.catalog.preview import Previewer
 from metaxc.catalog.records import (
-    STATES,
     CatalogHit,
     CatalogSettings,
     CatalogSummary,
@@ -32,17 +38,13 @@ from metaxc.catalog.records import (
     Preview,
     State,
 )
-from metaxc.catalog.schema import ITEMS, placeholders
+from metaxc.catalog.schema import ITEMS
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
 from metaxc.errors import DataError
 
-SELECT_ITEM = "SELECT key, id, text, tags, state, clicks, created, updated, trained FROM items"
 MOST_LISTED = 1_000
 SHOWN_CLICKS = 50
-BLOCK = 500
-"""Items looked up by one statement; SQLite limits its parameters."""
-
 ATTEMPTS = 5
 ROUNDING = 0.01
 """Relative difference up to which a vector counts as unchanged when it is computed again: embeddings may come from a
@@ -155,7 +157,7 @@ class CatalogReader:
         for _ in range(ATTEMPTS):
             self._catch_up_index()
             keys, scores = self._follower.index.search(vectors, k, self._allowed_keys(tags, states))
-            hits = _load_hits(self.store, keys, scores)
+            hits = load_hits(self.store, keys, scores)
             if sum(map(len, hits)) == int((keys >= 0).sum()):
                 break  # otherwise an item was deleted after the index had found it: search again without it
         return hits
@@ -193,7 +195,7 @@ class CatalogReader:
             )
         limit = min(max(limit, 1), MOST_LISTED)
         self._check_open()
-        where, parameters = _where(tags, states, after=int(after or 0))
+        where, parameters = filter_items(tags, states, after=int(after or 0))
         rows = self.store.fetch_all(f"{SELECT_ITEM}{where} ORDER BY key LIMIT ?", (*parameters, limit + 1))
         following = str(rows[limit - 1][0]) if len(rows) > limit else None
         return Page(tuple(map(_read_item, rows[:limit])), following)
@@ -324,7 +326,7 @@ class CatalogReader:
     def _find(self, id: str) -> Item | None:
         self._check_open()
         found = self.store.fetch_all(f"{SELECT_ITEM} WHERE id = ?", (id,))
-        return _read_item(found[0]) if found else None
+        return read_item(found[0]) if found else None
 
     def _row(self, id: str) -> ItemRow:
         """The complete row of an item; a missing one is a `NotFoundError`."""
@@ -341,69 +343,9 @@ class CatalogReader:
         """Keys of the items that pass the filters; None without filters."""
         if not tags and not states:
             return None
-        where, parameters = _where(tags, states)
+        where, parameters = filter_items(tags, states)
         rows = self.store.fetch_all(f"SELECT key FROM items{where} ORDER BY key", parameters)
         return np.array([row[0] for row in rows], dtype=np.int64)
-
-
-def count_items(store: Store) -> dict[State, int]:
-    """The number of items in each state."""
-    counts = {
-        row[0]: int(row[1]) for row in store.fetch_all("SELECT state, count(*) FROM items GROUP BY state")
-    }
-    return {state: counts.get(state, 0) for state in STATES}
-
-
-def count_clicks(store: Store) -> int:
-    """The number of recorded clicks."""
-    return int(store.fetch_all("SELECT count(*) FROM clicks")[0][0])
-
-
-def _load_hits(store: Store, keys: Keys, scores: Floats) -> list[list[CatalogHit]]:
-    """The items at (n, k) keys with their scores; items that were deleted meanwhile are left out."""
-    wanted = np.unique(keys[keys >= 0]).tolist()
-    items: dict[int, Item] = {}
-    for start in range(0, len(wanted), BLOCK):
-        block = wanted[start : start + BLOCK]
-        for row in store.fetch_all(f"{SELECT_ITEM} WHERE key IN ({placeholders(len(block))})", block):
-            items[row[0]] = _read_item(row)
-    return [
-        [
-            CatalogHit(item.id, item.text, item.tags, item.state, float(score))
-            for key, score in zip(query_keys, query_scores, strict=True)
-            if (item := items.get(int(key))) is not None
-        ]
-        for query_keys, query_scores in zip(keys, scores, strict=True)
-    ]
-
-
-def _read_item(row: Sequence[Any]) -> Item:
-    """An item from a row of `SELECT_ITEM`."""
-    _, id, text, tags, state, clicks, created, updated, trained = row
-    return Item(id, text, tuple(json.loads(tags)), state, clicks, created, updated, bool(trained))
-
-
-def _where(
-    tags: Sequence[str], states: Sequence[State], after: int | None = None
-) -> tuple[str, tuple[str | int, ...]]:
-    """A WHERE clause over `items` for the filters, and its parameters."""
-    conditions: list[str] = []
-    parameters: list[str | int] = []
-    if after is not None:
-        conditions.append("key > ?")
-        parameters.append(after)
-    for tag in tags:
-        conditions.append("key IN (SELECT key FROM tags WHERE tag = ?)")
-        parameters.append(tag)
-    if states:
-        unknown = [state for state in states if state not in STATES]
-        if unknown:
-            raise DataError(
-                "Unknown state", got=repr(unknown[0]), expected=", ".join(STATES), fix="use one of these"
-            )
-        conditions.append(f"state IN ({placeholders(len(states))})")
-        parameters += states
-    return (" WHERE " + " AND ".join(conditions) if conditions else ""), tuple(parameters)
 
 
 def _item_not_found(id: str) -> NotFoundError:

@@ -115,7 +115,7 @@ def create(
 @app.command()
 def about(catalog: Folder, as_json: Json = False) -> None:
     """Print a summary: items by state, clicks, changes and the model."""
-    from metaxc.catalog.reader import count_clicks, count_items
+    from metaxc.catalog.item_queries import count_clicks, count_items
 
     with open_store(catalog) as store:
         items = count_items(store)
