@@ -308,11 +308,8 @@ class RequestQueue(Generic[Payload, Result]):
                     self._lines.move_to_end(client)
                 else:
                     del self._lines[client]
-                if not request.result.cancelled():
-                    batch.append(request)
-                    weight += request.slice.weight
-            if not batch and not self._closing:
-                return self._take_batch()
+                batch.append(request)
+                weight += request.slice.weight
             return batch
 
     def _enqueue(self, request: QueuedRequest[Payload, Result]) -> None:
