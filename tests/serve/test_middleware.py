@@ -1,13 +1,24 @@
 """Route policies, access control and limits."""
 
+import asyncio
 import threading
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from running_service import HOME, add
 
 from metaxc.serve.app import make_app
-from metaxc.serve.middleware import PROBE, PUBLIC, READ, WRITE, RoutePolicy, is_same_token
+from metaxc.serve.middleware import (
+    PROBE,
+    PUBLIC,
+    READ,
+    WRITE,
+    AccessControl,
+    RoutePolicy,
+    RouteTable,
+    is_same_token,
+)
 from metaxc.serve.serve_settings import ServeSettings
 
 READ_TOKEN, WRITE_TOKEN = "r" * 20, "w" * 20
@@ -169,6 +180,29 @@ def test_reads_need_a_token_and_writes_the_write_token(catalog):
             401,
         )
         assert http.delete("/v1/nowhere", headers=reader).status_code == 403
+
+
+def test_a_connection_is_admitted_when_a_request_has_passed_the_checks():
+    admitted = []
+
+    class Connection:
+        def admit(self):
+            admitted.append(path)
+
+    async def respond(*scope_receive_send):
+        pass
+
+    routes = RouteTable(FastAPI(), requires_token=True)
+    for path, policy in (("/read", READ), ("/page", PUBLIC), ("/probe", PROBE)):
+        routes.add("GET", path, policy)(respond)
+    settings = ServeSettings(tokens={"write": WRITE_TOKEN})
+    access = AccessControl(respond, settings, routes, check_capacity=lambda queue: None)
+    for token in ("wrong", WRITE_TOKEN):
+        for path in ("/read", "/page", "/probe", "/nowhere"):
+            headers = [(b"authorization", f"Bearer {token}".encode())]
+            scope = {"type": "http", "method": "GET", "path": path, "headers": headers}
+            asyncio.run(access({**scope, "state": {"connection": Connection()}}, respond, respond))
+    assert admitted == ["/read", "/nowhere"]
 
 
 def test_a_write_token_alone_is_needed_for_reading_too(catalog):
