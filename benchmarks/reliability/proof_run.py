@@ -72,5 +72,5 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def _arguments() -> list[str]:
-    """The arguments without the paths of this machine."""
-    return [word for word in sys.argv[1:] if not Path(word).is_absolute()]
+    """The arguments, of paths of this machine only the last part."""
+    return [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]

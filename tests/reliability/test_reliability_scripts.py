@@ -48,3 +48,20 @@ def test_a_full_disk_rejects_writes_while_reads_continue(tmp_path):
         pytest.skip("a small disk cannot be mounted here")
     subprocess.run(["umount", str(tmp_path / ".")], check=True)
     assert run_script(tmp_path, "full_disk")["refused"] >= 5
+
+
+@pytest.mark.slow
+def test_after_a_power_cut_or_a_failing_sync_what_was_acknowledged_is_there_and_nothing_refused(tmp_path):
+    found = run_script(tmp_path, "powerloss", "--points", "20", "--mixed", "1", "--faults", "12")
+    assert found["broken promises"] == 0
+    if isinstance(found["power cuts"], dict):  # strace is there
+        assert found["power cuts"]["strict: replays"] == 20
+    if isinstance(found["failing syncs"], dict):  # a C compiler is there
+        assert found["failing syncs"]["faults"] == 12
+
+
+@pytest.mark.slow
+def test_no_slip_of_an_operator_costs_data(tmp_path):
+    found = run_script(tmp_path, "operators", "--quick")
+    assert found["broken promises"] == 0
+    assert found["outputs"]["snapshot"] == {"kept": 20, "refused": 20}
