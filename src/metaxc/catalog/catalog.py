@@ -19,12 +19,13 @@ import numpy as np
 from metaxc.arrays import Floats
 from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundError
 from metaxc.catalog.generations import CatalogFolder, fill_from_model, model_metadata, restore_snapshot
-from metaxc.catalog.item_rules import validate_items, validate_query, validate_tags, validate_text
+from metaxc.catalog.item_rules import validate_items, validate_model_items
 from metaxc.catalog.lifecycle import Stage
 from metaxc.catalog.reader import CatalogReader
 from metaxc.catalog.records import AddResult, CatalogSettings, Click, Item, ItemRow, NewItem
 from metaxc.catalog.schema import CLICKS, DELETED, ITEMS, decode_vectors, encode_vector
 from metaxc.catalog.store import Store
+from metaxc.data.input_rules import validate_query, validate_tags, validate_text
 from metaxc.emmett import Emmett
 
 
@@ -55,6 +56,7 @@ class Catalog(CatalogReader):
             settings: Fixed from now on.
             queries: Known queries; a preview shows which of them would find a new item.
         """
+        validate_model_items(model.items)
         catalog = CatalogFolder(folder)
         lock = catalog.lock()
         try:

@@ -16,7 +16,7 @@ from metaxc.catalog.catalog_errors import CatalogError, NotFoundError
 from metaxc.catalog.export import Format, export_vectors
 from metaxc.catalog.generations import CatalogFolder, write_snapshot
 from metaxc.catalog.index_follower import IndexFollower
-from metaxc.catalog.item_rules import validate_exposure, validate_query, validate_text
+from metaxc.catalog.item_rules import validate_exposure
 from metaxc.catalog.preview import Previewer
 from metaxc.catalog.records import (
     STATES,
@@ -33,6 +33,7 @@ from metaxc.catalog.records import (
 )
 from metaxc.catalog.schema import ITEMS, decode_vectors, placeholders
 from metaxc.catalog.store import Store
+from metaxc.data.input_rules import validate_query, validate_text
 from metaxc.emmett import Emmett
 from metaxc.errors import DataError
 
