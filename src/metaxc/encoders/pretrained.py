@@ -21,6 +21,7 @@ from torch import Tensor
 from metaxc.arrays import Floats
 from metaxc.artifacts import file_digest, json_digest, load_arrays, load_json, save_json
 from metaxc.encoders import DEFAULT
+from metaxc.encoders.cache_folder import open_cache_folder
 from metaxc.encoders.encoder import EmbeddingCache
 from metaxc.encoders.encoder_folder import check_encoder_folder, check_loaded, verify_default_weights
 from metaxc.encoders.onnx import (
@@ -220,7 +221,7 @@ class Pretrained:
 
     @property
     def _onnx_folder(self) -> Path | None:
-        return None if self.cache is None else self.cache.folder / "onnx"
+        return None if self.cache is None else open_cache_folder(self.cache.folder, "onnx")
 
     @cached_property
     def _onnx(self) -> OnnxModel:
