@@ -76,6 +76,54 @@ def test_truncated_missing_newer_and_foreign_folders_are_refused(folder):
         verify_folder(folder, "thing")
 
 
+def test_a_file_that_is_not_in_the_manifest_is_refused_unless_it_is_hidden(folder):
+    (folder / ".DS_Store").write_bytes(b"x")
+    verify_folder(folder, "thing")
+    (folder / "inner").mkdir()
+    (folder / "inner" / "more.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"not in its manifest(.|\n)*more\.json"):
+        verify_folder(folder, "thing")
+
+
+FACTS = {"bytes": 1, "sha256": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "lists no files"),
+        ([], "lists no files"),
+        (None, "lists no files"),
+        ({"../manifest.json": FACTS}, "damaged"),
+        ({"/etc/passwd": FACTS}, "damaged"),
+        ({"config.json": None}, "damaged"),
+        ({"config.json": {"bytes": "1", "sha256": "0"}}, "damaged"),
+        ({"config.json": {"bytes": 1}}, "damaged"),
+    ],
+)
+def test_a_manifest_that_lists_no_files_or_others_is_refused(folder, files, message):
+    body = {"format": 1, "kind": "thing", "files": files}
+    save_json(folder / "manifest.json", {**body, "fingerprint": artifacts.json_digest(body)})
+    with pytest.raises(ModelError, match=message):
+        verify_folder(folder, "thing")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_arrays_with_nan_or_infinity_are_refused_unless_they_may_have_it(tmp_path, bad):
+    array = np.ones((3, 4), np.float32)
+    array[2, 3] = bad
+    save_arrays(tmp_path / "a.safetensors", {"rows": np.arange(3), "vectors": array})
+    with pytest.raises(ModelError, match=r"NaN or infinity(.|\n)*a\.safetensors: vectors"):
+        load_arrays(tmp_path / "a.safetensors")
+    assert len(load_arrays(tmp_path / "a.safetensors", finite=False)) == 2
+
+
+def test_json_that_is_nested_too_deep_is_refused(tmp_path):
+    (tmp_path / "a.json").write_text("[" * 100_000)
+    with pytest.raises(ModelError, match="cannot be read"):
+        artifacts.load_json(tmp_path / "a.json")
+
+
 def test_a_failed_write_leaves_the_old_folder(folder):
     def fail():
         with atomic_folder(folder, "thing", overwrite=True) as new:

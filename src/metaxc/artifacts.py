@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from metaxc.array_checks import AGAIN, all_finite
 from metaxc.errors import MetaxcError, ModelError
 from metaxc.output_claims import MANIFEST as MANIFEST
 from metaxc.output_claims import claim_folder, find_foreign
@@ -62,12 +63,27 @@ def save_arrays(path: Path, arrays: Arrays) -> None:
         raise OSError(f"{path.name}: {error}") from error
 
 
-def load_arrays(path: Path) -> Arrays:
-    """Read a safetensors file; a damaged one is a `ModelError`."""
+def load_arrays(path: Path, *, finite: bool = True) -> Arrays:
+    """Read a safetensors file; a damaged one, and one with NaN or infinity, is a `ModelError`.
+
+    Args:
+        path: The file.
+        finite: Whether to refuse NaN and infinity.
+    """
     try:
-        return dict(load_file(path))
-    except (SafetensorError, OSError) as error:
-        raise ModelError("A tensor file cannot be read", got=f"{path.name}: {error}") from error
+        arrays = dict(load_file(path))
+    # A type that NumPy does not have is a KeyError or an AttributeError.
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError("A tensor file cannot be read", got=f"{path.name}: {error!r}", fix=AGAIN) from error
+    for name, array in arrays.items() if finite else ():
+        if not all_finite(array):
+            raise ModelError(
+                "A tensor file contains NaN or infinity",
+                got=f"{path.name}: {name}",
+                expected="finite numbers",
+                fix=AGAIN,
+            )
+    return arrays
 
 
 def save_json(path: Path, value: object) -> None:
@@ -83,7 +99,7 @@ def load_json(path: Path) -> Any:
     """Read JSON; a damaged file is a `ModelError`."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
             "A JSON file cannot be read",
             got=f"{path}: {error}",
@@ -256,17 +272,17 @@ def write_manifest(folder: Path, kind: str) -> str:
 def verify_folder(folder: Path, kind: str) -> str:
     """Check every file against the manifest before any is parsed; return the folder's fingerprint.
 
-    A missing, truncated or changed file, a damaged manifest, a newer format and a folder of another kind are
-    each reported as a `ModelError` that names the file.
+    A missing, additional, truncated or changed file, a damaged manifest, a newer format and a folder of another kind
+    are each reported as a `ModelError` that names the file. Hidden files (`.DS_Store`) are never read and may be there.
+    A manifest detects damage, not tampering: who can change a file can change the manifest too.
     """
-    again = "train the model again, or copy the folder again"
     if not (folder / MANIFEST).is_file():
         raise ModelError(
             "Not a metaxc folder", got=folder, expected=f"a folder with a {MANIFEST}", fix="check the path"
         )
     manifest = load_json(folder / MANIFEST)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
-        raise ModelError("The manifest is damaged", got=folder / MANIFEST, fix=again)
+        raise ModelError("The manifest is damaged", got=folder / MANIFEST, fix=AGAIN)
     if manifest["format"] > FORMAT:
         raise ModelError(
             "The folder was written by a newer metaxc",
@@ -277,25 +293,49 @@ def verify_folder(folder: Path, kind: str) -> str:
     body = {name: manifest.get(name) for name in ("format", "kind", "files")}
     fits = json_digest(body) == manifest.get("fingerprint")
     if not fits or (folder / MANIFEST).read_bytes() != _render(manifest):
-        raise ModelError("The manifest is damaged", got=folder / MANIFEST, fix=again)
+        raise ModelError("The manifest is damaged", got=folder / MANIFEST, fix=AGAIN)
     if manifest["kind"] != kind:
         raise ModelError(
             "A folder of another kind", got=manifest["kind"], expected=kind, fix="check the path"
         )
+    _check_listed(folder, manifest["files"])
     for name, facts in manifest["files"].items():
         file = folder / name
         if not file.is_file():
-            raise ModelError("A file of the folder is missing", got=file, fix=again)
+            raise ModelError("A file of the folder is missing", got=file, fix=AGAIN)
         if file.stat().st_size != facts["bytes"]:
             raise ModelError(
                 "A file of the folder has another length",
                 got=f"{file}: {file.stat().st_size:,} bytes",
                 expected=f"{facts['bytes']:,} bytes",
-                fix=again,
+                fix=AGAIN,
             )
         if file_digest(file) != facts["sha256"]:
-            raise ModelError("A file of the folder was changed", got=file, expected="its SHA-256", fix=again)
+            raise ModelError("A file of the folder was changed", got=file, expected="its SHA-256", fix=AGAIN)
     return str(manifest["fingerprint"])
+
+
+def _check_listed(folder: Path, files: object) -> None:
+    """Raise unless a manifest lists at least one file, all of them inside the folder, and every file of the folder."""
+    listed = files if isinstance(files, dict) else {}
+    for name, facts in listed.items():
+        known = isinstance(facts, dict) and isinstance(facts.get("bytes"), int)
+        if not known or not isinstance(facts.get("sha256"), str) or {"", ".", ".."} & set(name.split("/")):
+            raise ModelError("The manifest is damaged", got=f"{folder / MANIFEST}: {name!r}", fix=AGAIN)
+    if not listed:
+        raise ModelError(
+            "The manifest lists no files", got=folder / MANIFEST, expected="at least one file", fix=AGAIN
+        )
+    for file in folder.rglob("*"):
+        place = file.relative_to(folder)
+        hidden = any(part.startswith(".") for part in place.parts)
+        if file.is_file() and file.name != MANIFEST and not hidden and place.as_posix() not in listed:
+            raise ModelError(
+                "The folder contains a file that is not in its manifest",
+                got=file,
+                expected="only the files that were written with it",
+                fix="move the file elsewhere",
+            )
 
 
 class Stages:

@@ -1,73 +1,13 @@
-"""The rules at their borders, and that the OpenAPI patterns accept and refuse the same names and texts."""
+"""What may become an item of a catalog."""
 
-import re
+from copy import copy
 
 import pytest
 
-from metaxc.catalog import ConflictError, NewItem
-from metaxc.catalog.item_rules import (
-    ID_PATTERN,
-    MOST_ID,
-    MOST_TAG,
-    MOST_TAGS,
-    MOST_TEXT,
-    TEXT_PATTERN,
-    parse_items,
-    validate_id,
-    validate_items,
-    validate_query,
-    validate_tag,
-    validate_tags,
-    validate_text,
-)
+from metaxc.catalog import Catalog, ConflictError, NewItem
+from metaxc.catalog.item_rules import parse_items, validate_items
+from metaxc.data import Texts
 from metaxc.errors import DataError
-
-INVISIBLE = ["", " ", "\t\n", "\u200b", "\xad \ufeff", "\x85", "\u3000"]
-
-
-@pytest.mark.parametrize("validate", [validate_id, validate_tag, validate_text, validate_query])
-@pytest.mark.parametrize("text", [*INVISIBLE, "a\0", "a\ud800", 7, None])
-def test_every_rule_refuses_what_cannot_be_stored_or_seen(validate, text):
-    with pytest.raises(DataError):
-        validate(text)
-
-
-@pytest.mark.parametrize("text", ["a", "ä\u200bb", "日本", "a b", "...", "a/b", "\xadx"])
-def test_every_rule_accepts_visible_text_unchanged(text):
-    for validate in (validate_id, validate_tag, validate_text, validate_query):
-        assert validate(text) == text
-
-
-@pytest.mark.parametrize("name", ["a\nb", "a\x7f", "a\x9fb", ".", ".."])
-def test_ids_and_tags_are_stricter_than_texts(name):
-    for validate in (validate_id, validate_tag):
-        with pytest.raises(DataError):
-            validate(name)
-    assert validate_text(name) == validate_query(name) == name
-
-
-@pytest.mark.parametrize(
-    ("validate", "most"),
-    [
-        (validate_id, MOST_ID),
-        (validate_tag, MOST_TAG),
-        (validate_text, MOST_TEXT),
-        (validate_query, MOST_TEXT),
-    ],
-)
-def test_lengths_end_at_the_limit(validate, most):
-    assert validate("a" * most)
-    with pytest.raises(DataError, match=f"{most + 1:,} characters"):
-        validate("a" * (most + 1))
-
-
-def test_tags_are_stripped_sorted_and_counted_as_given():
-    assert validate_tags([" red", "blue", "red"]) == ("blue", "red")
-    assert validate_tags(["red"] * MOST_TAGS) == ("red",)
-    with pytest.raises(DataError, match="Too many tags"):
-        validate_tags(["red"] * (MOST_TAGS + 1))
-    with pytest.raises(DataError, match="must be a list"):
-        validate_tags("red")
 
 
 def test_items_of_one_id_must_be_the_same():
@@ -75,16 +15,6 @@ def test_items_of_one_id_must_be_the_same():
     assert validate_items(same) == [NewItem("a", "text", ("x", "y"))]
     with pytest.raises(ConflictError, match="'a'"):
         validate_items([NewItem("a", "text"), NewItem("a", "other")])
-
-
-@pytest.mark.parametrize("text", [*INVISIBLE, "a\0", "a", "a\nb", "a\x9fb", "ä\u200bb", "\u3000日本"])
-def test_the_patterns_say_what_the_functions_do(text):
-    for pattern, validate in ((ID_PATTERN, validate_id), (TEXT_PATTERN, validate_text)):
-        try:
-            valid = validate(text) == text
-        except DataError:
-            valid = False
-        assert (re.search(pattern, text) is not None) == valid
 
 
 def test_json_lines_become_items_or_name_the_wrong_line():
@@ -95,3 +25,12 @@ def test_json_lines_become_items_or_name_the_wrong_line():
             parse_items([*lines, wrong])
     with pytest.raises(DataError, match="must be a list"):
         parse_items(['{"id": "c", "text": "x", "tags": "red"}'])
+
+
+@pytest.mark.parametrize("id", ["a\0b", "..", "a/../b", "x" * 501])
+def test_a_model_with_an_id_that_http_cannot_address_makes_no_catalog(folder, model, id):
+    other = copy(model)
+    other.items = Texts([id, *model.items.ids[1:]], model.items.texts)
+    with pytest.raises(DataError, match="An item of the model cannot be in a catalog: The id"):
+        Catalog.create(folder, other)
+    assert not folder.exists()

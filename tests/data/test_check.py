@@ -1,14 +1,20 @@
 """Checking a folder: every problem is listed, and no file content raises an exception."""
 
+import gzip
 import json
+import tracemalloc
+import zlib
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaxc.data.check import LONG_TEXT, MAX_LISTED, CheckReport, check_folder
 from metaxc.data.data_problems import Problem
+from metaxc.data.text_files import MAX_LINE
 
 
 def lines(**texts: str) -> str:
@@ -180,6 +186,80 @@ def test_report_is_json(tmp_path: Path) -> None:
 def test_problem_reads_as_one_line() -> None:
     problem = Problem("error", "unknown item id", "clicks.tsv", 3, "The item id is unknown", "'z'", "an id")
     assert str(problem) == "clicks.tsv, line 3: The item id is unknown (got 'z'; expected an id)"
+
+
+@pytest.mark.parametrize(
+    ("record", "kind", "message"),
+    [
+        ({"id": "a\0b", "text": "x"}, "invalid id", "The id contains invalid Unicode"),
+        ({"id": "a\x1b[31m", "text": "x"}, "invalid id", "The id contains control characters"),
+        ({"id": "..", "text": "x"}, "invalid id", "The id cannot be part of a URL"),
+        ({"id": "a/../b", "text": "x"}, "invalid id", "The id cannot be part of a URL"),
+        ({"id": "x" * 500_000, "text": "x"}, "invalid id", "The id is too long"),
+        ({"id": "d", "text": "x\0"}, "invalid text", "The text contains invalid Unicode"),
+        ({"id": "d", "text": "\u200b"}, "empty text", "The text is empty"),
+        ({"id": "d", "text": "x" * 20_001}, "invalid text", "The text is too long"),
+    ],
+)
+def test_what_the_service_would_refuse_is_an_error(
+    tmp_path: Path, record: dict[str, str], kind: str, message: str
+) -> None:
+    items = lines(a="apple", b="sky", c="tea") + json.dumps(record)
+    report = check_folder(fill(tmp_path, items_jsonl=items))
+    assert [(p.kind, p.line, p.message) for p in report.problems if p.severity == "error"] == [
+        (kind, 4, message)
+    ]
+    assert len(report.problems[0].got or "") <= 80
+
+
+@pytest.mark.parametrize("name", ["a/b.java", "/usr/share/x", "..a", "a%2Fb", "a?b#c"])
+def test_file_paths_and_url_characters_may_be_ids(tmp_path: Path, name: str) -> None:
+    assert check_folder(fill(tmp_path, items_jsonl=lines(a="apple", b="sky", c="tea", **{name: "text"}))).ok
+
+
+@pytest.mark.parametrize("name", ["items.jsonl", "clicks.train.tsv", "novel.txt", "queries.test.jsonl"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_line_that_is_too_long_ends_the_reading_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, packed: bool
+) -> None:
+    monkeypatch.setattr("metaxc.data.text_files.MAX_LINE", 100)
+    folder = fill(tmp_path)
+    content = (folder / name).read_bytes() + b"z" * 101 + b"\nmore\n"
+    (folder / name).unlink()
+    place = folder / (f"{name}.gz" if packed else name)
+    place.write_bytes(gzip.compress(content) if packed else content)
+    errors = [problem for problem in check_folder(folder).problems if problem.severity == "error"]
+    line = len(content.splitlines()) - 1
+    assert [(one.file, one.message) for one in errors] == [
+        (place.name, f"The file cannot be read: line {line} has more than 100 bytes")
+    ]
+
+
+def test_a_huge_line_in_a_small_file_takes_no_memory(tmp_path: Path) -> None:
+    packed = zlib.compressobj(wbits=31)
+    with (fill(tmp_path) / "items.jsonl.gz").open("wb") as file:
+        for _ in range(64):
+            file.write(packed.compress(bytes(1 << 20)))
+        file.write(packed.flush())
+    (tmp_path / "items.jsonl").unlink()
+    tracemalloc.start()
+    try:
+        report = check_folder(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 6 * MAX_LINE
+    finally:
+        tracemalloc.stop()
+    assert "line 1 has more than" in report.problems[0].message
+
+
+def test_a_small_parquet_file_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metaxc.data.text_files.MAX_LINE", 1000)
+    (fill(tmp_path) / "items.jsonl").unlink()
+    ids, file = ["a", "b", "c"], tmp_path / "items.parquet"
+    pq.write_table(pa.table({"id": ids, "text": ["x" * 50_000, "sky", "tea"]}), file, compression="zstd")
+    message = "The file cannot be read: column 'text' has 50,"
+    assert check_folder(tmp_path).problems[0].message.startswith(message)
+    pq.write_table(pa.table({"id": ids, "text": ["x" * 30_000] * 3}), file)  # one value, three times
+    assert check_folder(tmp_path).totals == {"items.parquet: invalid text": 3}
 
 
 scraps = [

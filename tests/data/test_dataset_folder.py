@@ -3,9 +3,10 @@
 import gzip
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from metaxc.data import dataset_folder
 from metaxc.data.dataset import ClickLog, Dataset, Texts, click_matrix
 from metaxc.data.dataset_folder import read_folder, write_folder
+from metaxc.data.input_rules import validate_id, validate_text
 from metaxc.errors import DataError
 
 ITEMS = (
@@ -226,7 +228,7 @@ def test_errors_name_the_file_and_the_line(
         (b'{"text": "d"}', 'The line has no "id"'),
         (b'{"id": "d", "text": 5}', "The text is not a string"),
         (b'{"id": 1.5, "text": "x"}', "The id is not a string"),
-        (b'{"id": "d\\te", "text": "x"}', "The id contains a tab"),
+        (b'{"id": "d\\te", "text": "x"}', "The id contains control characters"),
         (b'{"id": "d", "text": "\\ud800"}', "The text contains invalid Unicode"),
         (b"apple", "The line is not JSON"),
         (b"[1]", "The line is not a JSON object"),
@@ -338,10 +340,12 @@ def test_writing_next_to_another_data_set_is_an_error(tmp_path: Path) -> None:
     assert (tmp_path / "items.jsonl").read_text() == ITEMS
 
 
-@pytest.mark.parametrize("name", ["a\tb", "a\nb", "a\rb", "", "\ufeffa", "\ud800"])
-def test_ids_that_do_not_fit_on_a_line_are_an_error(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["a\tb", "a\nb", "a\rb", "", "\ufeffa", "\ud800", "a\0b", "..", "a/../b", "x" * 501]
+)
+def test_ids_that_break_the_rules_are_an_error(tmp_path: Path, name: str) -> None:
     data = Dataset.of({name: "x"}, {"q": "y"}, [("q", name)])
-    with pytest.raises(DataError, match=r"The id .*this item cannot be written"):
+    with pytest.raises(DataError, match=r"The id .*: item .* cannot be written"):
         write_folder(data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -354,10 +358,17 @@ def test_data_that_could_not_be_read_back_is_an_error(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def obeys(rule: Callable[[str], str], text: str) -> bool:
+    try:
+        return rule(text) == text
+    except DataError:
+        return False
+
+
 unusual_text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
-    lambda text: not text.isspace()
+    partial(obeys, validate_text)
 )
-unusual_id = unusual_text.filter(lambda name: not set(name) & set("\t\n\r") and not name.startswith("\ufeff"))
+unusual_id = unusual_text.filter(partial(obeys, validate_id))
 
 
 @settings(max_examples=50, deadline=None)

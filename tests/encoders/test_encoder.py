@@ -155,6 +155,44 @@ def test_a_damaged_file_is_encoded_again(cache, tmp_path):
     assert encode.calls == 4
 
 
+def test_embeddings_of_other_texts_or_another_encoder_are_not_taken_for_these(cache, tmp_path):
+    others = [text + "b" for text in CACHED_TEXTS]
+    cache.get("f", others, 2, CountingEncoder())
+    foreign = {file.suffix: file for file in tmp_path.rglob("*") if file.suffix in (".npy", ".json")}
+    cache.get("f", CACHED_TEXTS, 2, CountingEncoder())
+    for file in foreign["." + "npy"].parent.iterdir():
+        if file.suffix in foreign and file.stem != foreign[file.suffix].stem:
+            shutil.copy(foreign[file.suffix], file)
+    encode = CountingEncoder()
+    assert cache.get("f", CACHED_TEXTS, 2, encode)[:, 0].tolist() == list(range(1, 11))
+    assert encode.calls == 4
+    for place in list(tmp_path.rglob("*")):
+        if place.name == "f":
+            shutil.copytree(place, place.with_name("g"))
+    cache.get("g", CACHED_TEXTS, 2, encode)
+    assert encode.calls == 8
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_embeddings_that_are_not_finite_are_refused_and_not_kept(cache, bad):
+    def encode(texts):
+        return np.full((len(texts), 2), bad, np.float32)
+
+    with pytest.raises(ModelError, match="NaN or infinity"):
+        cache.get("f", CACHED_TEXTS, 2, encode)
+    assert cache.get("f", CACHED_TEXTS, 2, CountingEncoder())[:, 0].tolist() == list(range(1, 11))
+
+
+@pytest.mark.parametrize(("name", "content"), [(".done", b"many"), (".done", b"99"), (".part", b"x")])
+def test_damaged_files_of_a_killed_run_are_made_again(cache, tmp_path, name, content):
+    with pytest.raises(RuntimeError, match="killed"):
+        cache.get("f", CACHED_TEXTS, 2, CountingEncoder(stop_after=2))
+    next(tmp_path.rglob(f"*{name}")).write_bytes(content)
+    encode = CountingEncoder()
+    assert cache.get("f", CACHED_TEXTS, 2, encode)[:, 0].tolist() == list(range(1, 11))
+    assert encode.calls == 4
+
+
 def test_the_default_folder_comes_from_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("METAXC_CACHE", str(tmp_path / "elsewhere"))
     assert EmbeddingCache().folder == tmp_path / "elsewhere"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from metaxc.artifacts import load_json, save_json
+from metaxc.artifacts import load_json, save_json, write_manifest
 from metaxc.encoders import Adapted, EmbeddingCache, Pretrained, frozen_base, load_encoder, onnx_graph
 from metaxc.encoders.adapted import TwoTowers
 from metaxc.encoders.onnx_graph import products_saturate, quantise, start_session
@@ -145,6 +145,27 @@ class TestExportedGraph:
         np.testing.assert_array_equal(again, first)
         assert file.read_bytes() == whole
 
+    def test_the_graph_of_another_encoder_is_not_taken_for_this_one(self, tiny, tmp_path):
+        cache = EmbeddingCache(tmp_path)
+        expected = Pretrained(tiny, cache, "onnx").encode_items(TEXTS)
+        exact = Pretrained(tiny, cache, "onnx").fingerprint[:32]
+        Pretrained(tiny, cache, "onnx-int8").encode_items(TEXTS)
+        coarse = Pretrained(tiny, cache, "onnx-int8").fingerprint[:32]
+        shutil.rmtree(tmp_path / "onnx" / exact)
+        shutil.copytree(tmp_path / "onnx" / coarse, tmp_path / "onnx" / exact)  # whole, with its manifest
+        np.testing.assert_array_equal(Pretrained(tiny, cache, "onnx").encode_items(TEXTS), expected)
+
+    @pytest.mark.parametrize("facts", [[], {}, {"max_tokens": "32"}])
+    def test_wrong_facts_with_a_manifest_that_fits_are_an_error(self, tiny, tmp_path, facts):
+        cache = EmbeddingCache(tmp_path)
+        encoder = Pretrained(tiny, cache, "onnx")
+        encoder.encode_items(TEXTS)
+        place = tmp_path / "onnx" / encoder.fingerprint[:32]
+        save_json(place / "facts.json", facts)
+        write_manifest(place, load_json(place / "manifest.json")["kind"])
+        with pytest.raises(ModelError, match="damaged"):
+            Pretrained(tiny, cache, "onnx").encode_items(TEXTS)
+
     def test_without_a_cache_it_is_in_a_temporary_folder(self, tiny):
         encoder = Pretrained(tiny, backend="onnx")
         encoder.encode_items(TEXTS)
@@ -174,7 +195,7 @@ def test_an_encoder_that_is_not_bert_like_stays_on_torch(tiny, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(tiny, other)
     modules = load_json(other / "modules.json")
-    modules[0]["type"] = "somewhere.Else"
+    modules[0]["type"] = "sentence_transformers.models.StaticEmbedding"
     save_json(other / "modules.json", modules)
     assert Pretrained(other, backend="auto", texts=TEXTS).backend == "torch"
     with pytest.raises(ModelError, match="BERT-like"):

@@ -32,7 +32,7 @@ LIMITS = {"max_batch": 4, "max_k": 7, "max_text_length": 30, "max_tags": 3, "max
         ("/v1/search", {"queries": ["a"], "url": "http://elsewhere"}, "url"),
         ("/v1/items", {"items": [{"id": "a", "text": "b"}] * 5}, "items"),
         ("/v1/items", {"items": [{"id": "", "text": "b"}]}, "items.0.id"),
-        ("/v1/items", {"items": [{"id": "a" * 201, "text": "b"}]}, "items.0.id"),
+        ("/v1/items", {"items": [{"id": "a" * 501, "text": "b"}]}, "items.0.id"),
         ("/v1/items", {"items": [{"id": "a\nb", "text": "b"}]}, "items.0.id"),
         ("/v1/items", {"items": [{"id": "..", "text": "b"}]}, "items.0.id"),
         ("/v1/items", {"items": [{"id": "a", "text": "b", "tags": ["c\x7f"]}]}, "items.0.tags.0"),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from running_service import running
+from running_service import UNUSUAL_IDS, exercise, running
 
 from metaxc.catalog import Catalog, ConflictError, NewItem, NotFoundError
 from metaxc.errors import ConfigError, DataError
@@ -39,6 +39,12 @@ def test_the_client_returns_the_catalogs_records(catalog, model):
         assert client.about() == catalog.about()
         assert client.delete(name) == 1
         assert name not in catalog
+
+
+def test_every_id_that_the_rules_allow_can_be_fetched_clicked_and_deleted(catalog):
+    with running(catalog) as url, Client(url) as client:
+        for name in UNUSUAL_IDS:
+            exercise(client, name)
 
 
 def test_errors_are_raised_as_the_types_of_the_catalog(catalog):

@@ -20,12 +20,13 @@ from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundE
 from metaxc.catalog.catalog_folder import CatalogFolder
 from metaxc.catalog.generations import fill_from_model, model_metadata, restore_snapshot
 from metaxc.catalog.item_clicks import ItemClicks
-from metaxc.catalog.item_rules import validate_items, validate_query, validate_tags, validate_text
+from metaxc.catalog.item_rules import validate_items, validate_model_items
 from metaxc.catalog.lifecycle import Stage
 from metaxc.catalog.reader import CatalogReader
 from metaxc.catalog.records import AddResult, CatalogSettings, Click, Item, ItemRow, NewItem
 from metaxc.catalog.schema import CLICK_SUMS, CLICKS, DELETED, ITEMS, encode_vector
 from metaxc.catalog.store import Store
+from metaxc.data.input_rules import validate_query, validate_tags, validate_text
 from metaxc.emmett import Emmett
 
 
@@ -56,6 +57,7 @@ class Catalog(CatalogReader):
             settings: Fixed from now on.
             queries: Known queries; a preview shows which of them would find a new item.
         """
+        validate_model_items(model.items)
         catalog = CatalogFolder(folder)
         catalog.claim()
         make_folder(catalog.path)

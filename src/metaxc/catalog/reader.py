@@ -24,7 +24,7 @@ from metaxc.catalog.item_queries import (
     load_hits,
     read_item,
 )
-from metaxc.catalog.item_rules import validate_exposure, validate_query, validate_text
+from metaxc.catalog.item_rules import validate_exposure
 from metaxc.catalog.preview import Previewer
 from metaxc.catalog.records import (
     CatalogHit,
@@ -40,6 +40,7 @@ from metaxc.catalog.records import (
 )
 from metaxc.catalog.schema import ITEMS
 from metaxc.catalog.store import Store
+from metaxc.data.input_rules import validate_query, validate_text
 from metaxc.emmett import Emmett
 from metaxc.errors import DataError
 
@@ -198,7 +199,7 @@ class CatalogReader:
         where, parameters = filter_items(tags, states, after=int(after or 0))
         rows = self.store.fetch_all(f"{SELECT_ITEM}{where} ORDER BY key LIMIT ?", (*parameters, limit + 1))
         following = str(rows[limit - 1][0]) if len(rows) > limit else None
-        return Page(tuple(map(_read_item, rows[:limit])), following)
+        return Page(tuple(map(read_item, rows[:limit])), following)
 
     def explain(self, id: str) -> ItemExplanation:
         """What an item's vector is computed from, and its clicks."""

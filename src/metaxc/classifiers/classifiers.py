@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 
+from metaxc.array_checks import AGAIN, take_array
 from metaxc.arrays import Doubles, Floats, Rows
 from metaxc.artifacts import load_arrays, save_arrays
 from metaxc.data.clicks import clicks_per_item
@@ -56,10 +57,13 @@ class Classifiers:
     def load(cls, file: Path) -> Classifiers:
         """Read what `save` wrote."""
         arrays = load_arrays(file)
-        try:
-            return cls(arrays["weights"], arrays["clicks"], arrays.get("query_layer"))
-        except KeyError as error:
-            raise ModelError("The classifiers are incomplete", got=f"{file.name} without {error}") from error
+        weights = take_array(arrays, "weights", file, (None, None))
+        count, dim = weights.shape
+        clicks = take_array(arrays, "clicks", file, (count,), ("int64", "float64"))
+        if len(clicks) and clicks.min() < 0:
+            raise ModelError("A click count is negative", got=f"{file.name}: {clicks.min()}", fix=AGAIN)
+        layer = take_array(arrays, "query_layer", file, (dim, dim)) if "query_layer" in arrays else None
+        return cls(weights, clicks, layer)
 
     def transform_queries(self, embeddings: Floats) -> Floats:
         """Apply the query layer to (n, dim) query embeddings, where there is one."""

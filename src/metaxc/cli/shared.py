@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -122,11 +123,14 @@ def load_model(
 def read_lines(file: Path | None, texts: Sequence[str] | None, what: str) -> list[str]:
     """Texts from the command line, or one per line from a file ("-" for stdin)."""
     if file is not None:
+        from metaxc.data.text_files import limited_lines
+
         try:
-            lines = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+            with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as opened:
+                lines = [line.decode("utf-8-sig").rstrip("\r\n") for line in limited_lines(opened)]
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"The file of {what} cannot be read", got=f"{file}: {error}") from error
-        return [line for line in lines.splitlines() if line.strip()]
+        return [line for line in lines if line.strip()]
     if not texts:
         raise ConfigError(f"No {what} given", expected="texts, or --file FILE (- for stdin)")
     return list(texts)

@@ -1,8 +1,7 @@
-"""A problem in a data set file, and the rules for valid ids and texts."""
+"""A problem in a data set file, and how it is reported."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,6 @@ from typing import Literal, NoReturn
 from metaxc.errors import DataError
 
 Severity = Literal["error", "warning", "note"]
-
-BYTE_ORDER_MARK = "\ufeff"
-_BAD_ID = re.compile(f"[\t\n\r]|^{BYTE_ORDER_MARK}")
 
 
 @dataclass(frozen=True)
@@ -77,30 +73,3 @@ def shorten(value: object, longest: int = 80) -> str:
     """The representation of a value for an error message, at most `longest` characters."""
     text = repr(value[: longest * 2]) if isinstance(value, str | bytes) else repr(value)
     return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def id_problem(name: str) -> str | None:
-    """Why an id is not allowed in a data set folder; None if it is allowed."""
-    if not name:
-        return "The id is empty"
-    if _BAD_ID.search(name):
-        return "The id contains a tab, a line break or a leading byte-order mark"
-    return None if is_unicode(name) else "The id contains invalid Unicode (an unpaired surrogate)"
-
-
-def text_problem(text: str) -> str | None:
-    """Why a text is not allowed in a data set folder; None if it is allowed."""
-    if not text or text.isspace():
-        return "The text is empty"
-    return None if is_unicode(text) else "The text contains invalid Unicode (an unpaired surrogate)"
-
-
-def is_unicode(text: str) -> bool:
-    """Whether the text can be encoded as UTF-8."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

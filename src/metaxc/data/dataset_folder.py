@@ -28,12 +28,11 @@ from metaxc.data.data_problems import (
     Problem,
     Reporter,
     file_error,
-    id_problem,
     raise_first,
     shorten,
-    text_problem,
 )
 from metaxc.data.dataset import ClickLog, Dataset, Texts, check_novel, click_matrix
+from metaxc.data.input_rules import validate_id, validate_text
 from metaxc.data.text_files import (
     MAX_COUNT,
     MAX_SECONDS,
@@ -326,22 +325,16 @@ def _check_texts(texts: Texts, what: str) -> None:
     if not len(texts):
         raise DataError(f"There is no {what} to write", expected=f"at least one {what}")
     for name, text in zip(texts.ids, texts.texts, strict=True):
-        wrong = id_problem(name)
-        if wrong is not None:
+        try:
+            validate_id(name)
+            validate_text(text)
+        except DataError as wrong:
             raise DataError(
-                f"{wrong}: this {what} cannot be written",
-                got=shorten(name),
-                expected="an id on one line, without tabs",
-                fix="use another id",
-            )
-        wrong = text_problem(text)
-        if wrong is not None:
-            raise DataError(
-                f"{wrong}: {what} {shorten(name)} cannot be written",
-                got=shorten(text),
-                expected="a text with at least one visible character",
-                fix="add a text, or remove it and its clicks",
-            )
+                f"{wrong.what}: {what} {shorten(name)} cannot be written",
+                got=shorten(text) if wrong.what.startswith("The text") else shorten(name),
+                expected=wrong.expected,
+                fix=wrong.fix or "correct it, or remove it and its clicks",
+            ) from wrong
     _check_below(texts.first_seen, MAX_SECONDS, f"first_seen of the {what} texts", "seconds since 1970")
 
 

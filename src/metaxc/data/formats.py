@@ -29,6 +29,7 @@ from scipy.sparse import coo_array, csr_array, load_npz
 from metaxc.arrays import Rows
 from metaxc.data.data_problems import Reporter, raise_first
 from metaxc.data.dataset import ClickLog, Dataset, Texts, click_matrix
+from metaxc.data.input_rules import MOST_TEXT
 from metaxc.data.text_files import json_lines, read_json_lines, read_lines, write_lines
 from metaxc.errors import DataError
 
@@ -137,7 +138,7 @@ def _read_xc_records(path: Path, content: bool, *, targets: bool) -> tuple[Texts
         parts = [record["title"], record.get("content") if content else None]
         texts.append(" ".join(str(part) for part in parts if part))
         found.append(rows)
-    return Texts(_make_unique(ids, path), texts), found
+    return Texts(_make_unique(ids, path), _cut(texts, path)), found
 
 
 def _read_xc_matrix(folder: Path, encoding: str) -> tuple[Texts, ClickLog, ClickLog | None]:
@@ -164,8 +165,8 @@ def _read_raw_texts(path: Path, letter: str, encoding: str) -> Texts:
     lines = [line for _, line in read_lines(path, _raise_at(path), encoding=encoding)]
     if lines and all(_ARROW in line for line in lines):
         pairs = [line.split(_ARROW, 1) for line in lines]
-        return Texts(_make_unique([name for name, _ in pairs], path), [text for _, text in pairs])
-    return Texts([f"{letter}{row}" for row in range(len(lines))], lines)
+        return Texts(_make_unique([name for name, _ in pairs], path), _cut([text for _, text in pairs], path))
+    return Texts([f"{letter}{row}" for row in range(len(lines))], _cut(lines, path))
 
 
 def _read_matrix_lines(path: Path) -> csr_array:
@@ -263,6 +264,14 @@ def _make_unique(ids: Sequence[str], path: Path) -> list[str]:
     return result
 
 
+def _cut(texts: list[str], path: Path) -> list[str]:
+    """The texts, cut to `MOST_TEXT` characters, with a warning where that is needed."""
+    long = sum(len(text) > MOST_TEXT for text in texts)
+    if long:
+        warnings.warn(f"{path}: {long} texts were cut to {MOST_TEXT:,} characters", stacklevel=2)
+    return [text[:MOST_TEXT] for text in texts] if long else texts
+
+
 def read_beir(path: Path | str) -> Dataset:
     """Read a BEIR folder.
 
@@ -329,7 +338,7 @@ def _read_beir_texts(path: Path) -> Texts:
             )
         ids.append(str(record["_id"]))
         texts.append(" ".join(str(part) for part in (record.get("title"), record["text"]) if part))
-    return Texts(ids, texts)
+    return Texts(ids, _cut(texts, path))
 
 
 def _read_qrels(path: Path, queries: Texts, items: Texts) -> ClickLog:

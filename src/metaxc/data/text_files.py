@@ -12,17 +12,28 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import IO, Any, cast
 
-from metaxc.data.data_problems import BYTE_ORDER_MARK, Reporter, file_error, id_problem, text_problem
+from metaxc.data.data_problems import Reporter, file_error
+from metaxc.data.input_rules import BYTE_ORDER_MARK, validate_id, validate_text
+from metaxc.errors import DataError
 
 TIME_FORMAT = "seconds since 1970, or an ISO-8601 date or time (UTC if it has no time zone)"
 _COUNT = "a whole number from 1 to 1,000,000,000"
 MAX_COUNT = 1_000_000_000
 """Largest count on one line; sums over all lines of a file stay far below the largest int64."""
+
+MAX_LINE = 4 << 20
+"""Bytes of a line. The longest line that the rules for texts allow is far shorter; in other formats a line may be a
+whole document or a long list of clicks. A megabyte of gzip may contain a line of a gigabyte, so a longer line is
+refused before it is in memory."""
+
+MAX_INFLATION = 50
+"""How many times larger a column of a Parquet file may be uncompressed; columns of up to 200 MB may be smaller still.
+Texts shrink to a tenth."""
 
 MAX_SECONDS = 1e15
 """Largest time; a float64 cannot represent fractions of a second much beyond it."""
@@ -35,7 +46,7 @@ def read_lines(
     empty = True
     try:
         with _open(path) as file:
-            for number, raw in enumerate(file, 1):
+            for number, raw in enumerate(limited_lines(file), 1):
                 try:
                     line = raw.decode(encoding).rstrip("\r\n")
                 except UnicodeDecodeError as problem:
@@ -53,6 +64,14 @@ def read_lines(
         return
     if empty and not may_be_empty:
         report(file_error(path, None, "empty file", "The file is empty", expected="at least one line"))
+
+
+def limited_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of an open file, with their line ends; one of more than `MAX_LINE` bytes is an `OSError`."""
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), 1):
+        if len(line) > MAX_LINE:
+            raise OSError(f"line {number} has more than {MAX_LINE:,} bytes")
+        yield line
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -142,11 +161,11 @@ def _parse_id(path: Path, line: int, value: object, report: Reporter, key: str =
         report(file_error(path, line, "invalid id", "The id is not a string", value, "a string"))
         return None
     name = str(value)
-    wrong = id_problem(name)
-    if wrong is not None:
-        report(file_error(path, line, "invalid id", wrong, name, "a string on one line, without tabs"))
+    try:
+        return validate_id(name)
+    except DataError as wrong:
+        report(file_error(path, line, "invalid id", wrong.what, name, str(wrong.expected)))
         return None
-    return name
 
 
 def _parse_text(path: Path, line: int, value: object, report: Reporter) -> str:
@@ -156,12 +175,12 @@ def _parse_text(path: Path, line: int, value: object, report: Reporter) -> str:
     if not isinstance(value, str):
         report(file_error(path, line, "text not a string", "The text is not a string", value, "a string"))
         return ""
-    wrong = text_problem(value)
-    if wrong is not None:
-        kind = "empty text" if wrong.endswith("empty") else "invalid Unicode"
-        report(file_error(path, line, kind, wrong, value, "a text with at least one visible character"))
+    try:
+        return validate_text(value)
+    except DataError as wrong:
+        kind = "empty text" if wrong.what.endswith("empty") else "invalid text"
+        report(file_error(path, line, kind, wrong.what, value, str(wrong.expected)))
         return ""
-    return value
 
 
 def parse_time(value: object) -> float | None:
@@ -302,15 +321,16 @@ def _read_parquet(
 
     row = 0
     try:
-        with pq.ParquetFile(path) as file:
-            found = file.schema_arrow.names
-            missing = [name for name in needed if name not in found]
-            if missing:
-                message = f"The file has no column {missing[0]!r}"
-                expected = f"the columns {', '.join(needed)} and optionally {', '.join(optional)}"
-                report(file_error(path, None, "missing column", message, found, expected))
-                return
-            columns = [*needed, *(name for name in optional if name in found)]
+        metadata = pq.read_metadata(path)
+        found = metadata.schema.to_arrow_schema().names
+        missing = [name for name in needed if name not in found]
+        if missing:
+            message = f"The file has no column {missing[0]!r}"
+            expected = f"the columns {', '.join(needed)} and optionally {', '.join(optional)}"
+            report(file_error(path, None, "missing column", message, found, expected))
+            return
+        columns = [*needed, *(name for name in optional if name in found)]
+        with pq.ParquetFile(path, read_dictionary=_check_columns(metadata, columns)) as file:
             for batch in file.iter_batches(columns=columns):
                 values = {name: _to_python(batch.column(name), pa) for name in columns}
                 values |= {
@@ -319,15 +339,33 @@ def _read_parquet(
                 for record in zip(*(values[name] for name in (*needed, *optional)), strict=True):
                     row += 1
                     yield row, *record
-    except (OSError, pa.ArrowException, ValueError, OverflowError) as problem:
+    except (OSError, pa.ArrowException, ValueError, KeyError, OverflowError) as problem:
         report(file_error(path, None, "unreadable file", f"The file cannot be read: {problem}"))
         return
     if row == 0 and not may_be_empty:
         report(file_error(path, None, "empty file", "The file is empty", expected="at least one row"))
 
 
+def _check_columns(metadata: Any, columns: Sequence[str]) -> list[str]:
+    """The columns of strings; an `OSError` where a column of a small file would become very large in memory.
+
+    They are read as dictionaries, in which a repeated value is one value: a small file can repeat a long text.
+    """
+    for group in range(metadata.num_row_groups):
+        for place in range(metadata.num_columns):
+            column = metadata.row_group(group).column(place)
+            size, packed = column.total_uncompressed_size, max(column.total_compressed_size, MAX_LINE)
+            if column.path_in_schema in columns and size > MAX_INFLATION * packed:
+                raise OSError(f"column {column.path_in_schema!r} has {size:,} bytes uncompressed")
+    known = (metadata.schema.column(place) for place in range(metadata.num_columns))
+    return [one.path for one in known if one.path in columns and one.physical_type == "BYTE_ARRAY"]
+
+
 def _to_python(column: Any, pa: Any) -> list[object]:
     """A column as Python values; a string that is not UTF-8 stays bytes, which are then reported as no string."""
+    if pa.types.is_dictionary(column.type):
+        values = _to_python(column.dictionary, pa)
+        return [None if place is None else values[place] for place in column.indices.to_pylist()]
     if pa.types.is_timestamp(column.type):  # Python has no nanoseconds
         column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
     try:

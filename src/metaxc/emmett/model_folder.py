@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from metaxc.array_checks import AGAIN, check_rows, take_array
 from metaxc.arrays import Floats
 from metaxc.artifacts import (
     Arrays,
@@ -25,18 +27,30 @@ from metaxc.artifacts import (
     verify_folder,
 )
 from metaxc.classifiers import Classifiers
-from metaxc.data import Texts
+from metaxc.data import Problem, Texts
+from metaxc.data.data_problems import file_error
+from metaxc.data.text_files import read_json_lines
 from metaxc.emmett.query_expansion import ExpansionConfig, QueryExpansion
-from metaxc.emmett.scoring import Calibration
+from metaxc.emmett.scoring import MOST, MOST_NEIGHBOURS, Calibration
 from metaxc.encoders import EmbeddingCache, load_encoder
 from metaxc.errors import ModelError
 from metaxc.generators import load_generator, save_generator
-from metaxc.selectors import NearestSelector, Selector, load_selector, save_selector, selector_kind
+from metaxc.selectors import (
+    ClusterSelector,
+    NearestSelector,
+    Selector,
+    load_selector,
+    save_selector,
+    selector_kind,
+)
 
 if TYPE_CHECKING:
     from metaxc.emmett.model import Emmett
 
 KIND = "emmett"
+
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+"""What Python and the libraries raise when files do not contain what they should."""
 
 
 def write_model(folder: Path, model: Emmett, overwrite: bool = False) -> None:
@@ -70,63 +84,130 @@ def write_model(folder: Path, model: Emmett, overwrite: bool = False) -> None:
         )
 
 
-def read_config(folder: Path) -> Any:
+class ModelConfig(BaseModel):
+    """The file config.json of a model folder. Fields that older models do not have have defaults."""
+
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+
+    neighbours: int = Field(ge=1, le=MOST_NEIGHBOURS)
+    neighbour_prior: float | None = Field(None, ge=0, le=MOST)
+    selector: str = NearestSelector.kind
+    calibration: dict[str, float]
+    memory: dict[str, float] | None = None
+    encoder_fingerprint: str
+    about: dict[str, Any]
+
+    @property
+    def constants(self) -> tuple[Calibration, float]:
+        """The calibration and the neighbours' prior, which the first format had in the calibration."""
+        calibration = {"novelty_prior": 0.0, **self.calibration}
+        prior = calibration.pop("neighbour_prior", self.neighbour_prior)
+        if prior is None:
+            raise ValueError("no neighbour_prior")
+        return Calibration.model_validate(calibration), float(prior)
+
+
+def read_config(folder: Path) -> ModelConfig:
     """The configuration of a model folder, after every file has been verified."""
     verify_folder(folder, KIND)
-    return load_json(folder / "config.json")
+    try:
+        return ModelConfig.model_validate(load_json(folder / "config.json"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ModelError(
+            "The configuration of the model cannot be used",
+            got=f"{folder / 'config.json'}: {'.'.join(map(str, first['loc']))} = {str(first['input'])[:80]}",
+            expected=first["msg"],
+            fix=AGAIN,
+        ) from error
 
 
 def read_about(folder: str | Path) -> dict[str, Any]:
     """How the model in a folder was trained, without loading it."""
-    return dict(read_config(Path(folder))["about"])
+    return dict(read_config(Path(folder)).about)
 
 
 def read_model(
     folder: Path, base: str | Path | None, cache: EmbeddingCache | None, selector: Selector | None
 ) -> dict[str, Any]:
-    """The arguments of `Emmett` for the model in a folder; see `Emmett.load`."""
+    """The arguments of `Emmett` for the model in a folder; see `Emmett.load`.
+
+    The files are whole, but may have been written by somebody else: whatever does not fit together is a `ModelError`.
+    """
     config = read_config(folder)
-    observed = load_arrays(folder / "observed.safetensors")
     try:
-        encoder = load_encoder(folder / "encoder", base=base, cache=cache)
-        if encoder.fingerprint != config["encoder_fingerprint"]:
-            raise ModelError(
-                "The encoder is not the one that the model was trained with",
-                got=encoder.fingerprint[:16],
-                expected=config["encoder_fingerprint"][:16],
-                fix="train again",
-            )
-        selector, arrays = load_selector(
-            folder / "selector.safetensors", config.get("selector", NearestSelector.kind), selector
+        model = _read_parts(folder, config, base, cache, selector)
+        _check_sizes(folder, model)
+    except UNREADABLE as error:
+        raise ModelError(
+            "The model folder is incomplete or damaged", got=f"{folder}: {error!r}", fix=AGAIN
+        ) from error
+    return model
+
+
+def _read_parts(
+    folder: Path,
+    config: ModelConfig,
+    base: str | Path | None,
+    cache: EmbeddingCache | None,
+    selector: Selector | None,
+) -> dict[str, Any]:
+    encoder = load_encoder(folder / "encoder", base=base, cache=cache)
+    if encoder.fingerprint != config.encoder_fingerprint:
+        raise ModelError(
+            "The encoder is not the one that the model was trained with",
+            got=encoder.fingerprint[:16],
+            expected=config.encoder_fingerprint[:16],
+            fix="train again",
         )
-        expansion = None
-        if config.get("memory"):
-            expansion = QueryExpansion.from_arrays(
-                load_arrays(folder / "memory.safetensors"),
-                observed["embeddings"],
-                ExpansionConfig(**config["memory"]),
-            )
-        calibration = {"novelty_prior": 0.0, **config["calibration"]}
-        # The first format had the neighbours' prior in it.
-        neighbour_prior = calibration.pop("neighbour_prior", config.get("neighbour_prior"))
-        return {
-            "encoder": encoder,
-            "classifiers": Classifiers.load(folder / "classifiers.safetensors"),
-            "embeddings": observed["embeddings"],
-            "generator": load_generator(folder),
-            "items": _read_items(folder / "items.jsonl"),
-            "observed": observed["rows"],
-            "neighbours": int(config["neighbours"]),
-            "neighbour_prior": float(neighbour_prior),
-            "calibration": Calibration(**calibration),
-            "vectors": _with_novelty(load_arrays(folder / "index.safetensors")["vectors"], observed),
-            "about": config["about"],
-            "selector": selector,
-            "neighbour_vectors": arrays.get("bank"),
-            "expansion": expansion,
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError("The model folder is incomplete", got=repr(error), fix="train again") from error
+    file = folder / "observed.safetensors"
+    arrays = load_arrays(file)
+    observed: Arrays = {
+        "embeddings": take_array(arrays, "embeddings", file, (None, encoder.dim)),
+        "rows": take_array(arrays, "rows", file, (None,), ("int64",)),
+    }
+    selector, selected = load_selector(folder / "selector.safetensors", config.selector, selector)
+    expansion = None
+    if config.memory:
+        file = folder / "memory.safetensors"
+        expansion = QueryExpansion.from_arrays(
+            load_arrays(file), observed["embeddings"], ExpansionConfig.model_validate(config.memory), file
+        )
+    calibration, neighbour_prior = config.constants
+    index = folder / "index.safetensors"
+    return {
+        "encoder": encoder,
+        "classifiers": Classifiers.load(folder / "classifiers.safetensors"),
+        "embeddings": observed["embeddings"],
+        "generator": load_generator(folder),
+        "items": _read_items(folder / "items.jsonl"),
+        "observed": observed["rows"],
+        "neighbours": config.neighbours,
+        "neighbour_prior": neighbour_prior,
+        "calibration": calibration,
+        "vectors": _with_novelty(take_array(load_arrays(index), "vectors", index, (None, None)), observed),
+        "about": config.about,
+        "selector": selector,
+        "neighbour_vectors": selected.get("bank"),
+        "expansion": expansion,
+    }
+
+
+def _check_sizes(folder: Path, model: dict[str, Any]) -> None:
+    """Raise where the parts of a model, each of them readable, do not fit together."""
+    items, (observed, dim) = len(model["items"]), model["embeddings"].shape
+    take_array({"weights": model["classifiers"].weights}, "weights", folder / "classifiers", (observed, dim))
+    take_array({"rows": model["observed"]}, "rows", folder / "observed", (observed,), ("int64",))
+    take_array({"vectors": model["vectors"]}, "vectors", folder / "index", (items, dim + 1))
+    check_rows(model["observed"], items, "observed items")
+    if len(np.unique(model["observed"])) != observed:
+        raise ValueError("an item is observed twice")
+    if model["neighbour_vectors"] is not None:
+        take_array({"bank": model["neighbour_vectors"]}, "bank", folder / "selector", (None, dim))
+    if isinstance(model["selector"], ClusterSelector):
+        take_array({"centroids": model["selector"].centroids}, "centroids", folder / "selector", (None, dim))
+    if model["generator"].settings().get("dim", dim) != dim:
+        raise ValueError(f"the generator has {model['generator'].settings()['dim']} dimensions, not {dim}")
 
 
 def _with_novelty(vectors: Floats, observed: Arrays) -> Floats:
@@ -145,6 +226,14 @@ def _write_items(path: Path, items: Texts, novel: Iterable[bool]) -> None:
 
 
 def _read_items(path: Path) -> Texts:
-    with path.open(encoding="utf-8") as file:
-        records = [json.loads(line) for line in file]
-    return Texts([record["id"] for record in records], [record["text"] for record in records])
+    def refuse(problem: Problem) -> NoReturn:
+        raise ModelError("The items of the model cannot be read", got=str(problem), fix=AGAIN)
+
+    ids, texts = [], []
+    for number, record in read_json_lines(path, refuse, may_be_empty=False):
+        id, text = record.get("id"), record.get("text")
+        if not isinstance(id, str) or not isinstance(text, str):
+            refuse(file_error(path, number, "no item", "The line is not an item", str(record)))
+        ids.append(id)
+        texts.append(text)
+    return Texts(ids, texts)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,18 +22,27 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_array
 
+from metaxc.array_checks import AGAIN, check_rows, take_array
 from metaxc.arrays import Floats, Rows
+from metaxc.emmett.scoring import MOST, MOST_NEIGHBOURS
+from metaxc.errors import ModelError
 from metaxc.index.topk import top_k
 
 
 class ExpansionConfig(BaseModel):
     """How a query is expanded. Chosen on pseudo-novel items by `metaxc.tuning`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    neighbours: int = Field(5, ge=1, description="training queries that a query is expanded by")
-    temperature: float = Field(0.1, gt=0, description="temperature of the softmax over their similarities")
-    strength: float = Field(0.5, ge=0, description="how far the query is moved; 0 leaves it unchanged")
+    neighbours: int = Field(
+        5, ge=1, le=MOST_NEIGHBOURS, description="training queries that a query is expanded by"
+    )
+    temperature: float = Field(
+        0.1, gt=0, le=MOST, description="temperature of the softmax over their similarities"
+    )
+    strength: float = Field(
+        0.5, ge=0, le=MOST, description="how far the query is moved; 0 leaves it unchanged"
+    )
 
 
 class QueryExpansion:
@@ -109,10 +119,21 @@ class QueryExpansion:
 
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], embeddings: Floats, config: ExpansionConfig
+        cls,
+        arrays: Mapping[str, NDArray[Any]],
+        embeddings: Floats,
+        config: ExpansionConfig,
+        file: Path = Path("memory.safetensors"),
     ) -> QueryExpansion:
-        """Restore what `arrays` returned."""
-        shape = (len(arrays["queries"]), len(embeddings))
-        ones = np.ones(len(arrays["items"]), np.float32)
-        clicks = csr_array((ones, arrays["items"], arrays["starts"]), shape=shape)
-        return cls(arrays["queries"], clicks, embeddings, config)
+        """Restore what `arrays` returned; arrays that do not fit together are a `ModelError`."""
+        queries = take_array(arrays, "queries", file, (None, embeddings.shape[1]), ("float16",))
+        starts = take_array(arrays, "starts", file, (len(queries) + 1,), ("int64",))
+        items = take_array(arrays, "items", file, (None,), ("int64",))
+        check_rows(items, len(embeddings), "clicks of the query expansion")
+        if starts[0] != 0 or starts[-1] != len(items) or (np.diff(starts) < 0).any():
+            raise ModelError(
+                "The clicks of the query expansion do not fit together", got=file.name, fix=AGAIN
+            )
+        shape = (len(queries), len(embeddings))
+        clicks = csr_array((np.ones(len(items), np.float32), items, starts), shape=shape)
+        return cls(queries, clicks, embeddings, config)

@@ -31,21 +31,35 @@ NEIGHBOUR_PRIOR = 10.0
 """Clicks at which a neighbour's classifier has half its weight, where nothing else was chosen."""
 
 
+MOST = 1e6
+"""Largest constant: far beyond all that is chosen, and far from where float32 overflows."""
+
+
+MOST_NEIGHBOURS = 10_000
+"""Largest K; more than any selection needs, and far less than would fill the memory."""
+
+
 class Calibration(BaseModel):
     """How items with many, few and no clicks rank together. Chosen on pseudo-novel items by `metaxc.tuning`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    own: float = Field(1.5, ge=0, description="weight of an item's own classifier")
-    prior_clicks: float = Field(30.0, ge=0, description="clicks at which it has half that weight")
+    own: float = Field(1.5, ge=0, le=MOST, description="weight of an item's own classifier")
+    prior_clicks: float = Field(30.0, ge=0, le=MOST, description="clicks at which it has half that weight")
     novelty_prior: float = Field(
         3.0,
         ge=0,
+        le=MOST,
         description="clicks at which an item is half as novel as one without; 0: the first click ends it",
     )
-    novel_scale: float = Field(1.0, gt=0, description="multiplies the meta-classifiers of novel items")
+    novel_scale: float = Field(
+        1.0, gt=0, le=MOST, description="multiplies the meta-classifiers of novel items"
+    )
     exposure: float = Field(
-        0.0, description="added to the score of a novel item; a search may use another value"
+        0.0,
+        ge=-MOST,
+        le=MOST,
+        description="added to the score of a novel item; a search may use another value",
     )
 
 

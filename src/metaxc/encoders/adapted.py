@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from metaxc.array_checks import AGAIN, check_rows, take_array
 from metaxc.arrays import Floats
 from metaxc.artifacts import Arrays, json_digest, load_arrays, load_json, save_arrays, save_json
 from metaxc.encoders.encoder import EmbeddingCache, Encoder
@@ -129,15 +130,16 @@ class TwoTowers(nn.Module):
             for name, tensor in self.state_dict().items():
                 if name.endswith(".table"):
                     tensor.zero_()
-                    rows = torch.from_numpy(arrays[f"{name}.rows"].astype(np.int64))
-                    tensor[rows] = torch.from_numpy(arrays[f"{name}.values"])
+                    rows = arrays[f"{name}.rows"].astype(np.int64)
+                    check_rows(rows, len(tensor), "towers")
+                    tensor[torch.from_numpy(rows)] = torch.from_numpy(arrays[f"{name}.values"])
                 else:
                     tensor.copy_(torch.from_numpy(np.array(arrays[name])))
-        except (KeyError, RuntimeError, IndexError) as error:
+        except (KeyError, RuntimeError, IndexError, TypeError, ValueError) as error:
             raise ModelError(
                 "The towers do not match their configuration",
                 got=str(error),
-                fix="train the model again, or copy the folder again",
+                fix=AGAIN,
             ) from error
 
 
@@ -225,11 +227,21 @@ class Adapted:
 
     @classmethod
     def load(cls, folder: Path, base: Pretrained | None) -> Adapted:
-        facts = load_json(folder / "encoder.json")
-        towers = TwoTowers(int(facts["vocabulary"]), int(facts["dim"]), base=base is not None)
-        towers.load_arrays(load_arrays(folder / "towers.safetensors"))
+        facts, arrays = load_json(folder / "encoder.json"), load_arrays(folder / "towers.safetensors")
+        tokenizer = BagTokenizer(folder / "tokenizer.json")
+        table = take_array(arrays, "item.table.values", folder / "towers.safetensors", (None, None))
+        sizes = (tokenizer.vocabulary, table.shape[1] if base is None else base.dim)
+        if (facts["vocabulary"], facts["dim"]) != sizes or table.shape[1] != sizes[1]:
+            raise ModelError(
+                "The towers do not match their tokenizer or their base",
+                got=f"a vocabulary of {facts['vocabulary']!r} and {facts['dim']!r} dimensions",
+                expected=f"a vocabulary of {sizes[0]:,} and {sizes[1]:,} dimensions",
+                fix=AGAIN,
+            )
+        towers = TwoTowers(*sizes, base=base is not None)
+        towers.load_arrays(arrays)
         towers.losses = [float(loss) for loss in facts.get("losses", [])]
-        return cls(base, towers, BagTokenizer(folder / "tokenizer.json"))
+        return cls(base, towers, tokenizer)
 
 
 class Static(Adapted):

@@ -13,9 +13,11 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from metaxc.array_checks import all_finite
 from metaxc.arrays import Floats
 from metaxc.artifacts import atomic_file, file_digest, load_json, save_json, write_atomically
-from metaxc.errors import DataError, MetaxcError
+from metaxc.encoders.cache_folder import open_cache_folder
+from metaxc.errors import DataError, MetaxcError, ModelError
 
 CHUNK = 8_192
 """Texts per chunk: about half a minute of a transformer's work on two cores, which is the most that a kill loses."""
@@ -79,7 +81,8 @@ class EmbeddingCache:
     One `.npy` file per list of texts, named by the SHA-256 of the texts, in a folder named by the encoder's
     fingerprint. It is filled chunk by chunk through a memory map: memory does not grow with the data, and a run that
     was killed resumes with the chunk it was encoding (which is why `reuse_or_build`, all or nothing, does not serve
-    here). A finished file has its checksum beside it.
+    here). A finished file has its checksum beside it, with the encoder and the texts that it belongs to; it is used
+    only where all of them agree. The folder is private to the user (`metaxc.encoders.cache_folder`).
 
     Args:
         folder: Where to keep the embeddings; `$METAXC_CACHE` or `~/.cache/metaxc` when None.
@@ -101,15 +104,16 @@ class EmbeddingCache:
         label: str = "encode",
     ) -> Floats:
         """(texts, dim) float32, memory-mapped; missing chunks are encoded now."""
-        folder = self.folder / "embeddings" / fingerprint[:32]
-        folder.mkdir(parents=True, exist_ok=True)
-        name = _texts_digest(texts)
-        final, facts, part, done = (folder / f"{name}{end}" for end in (".npy", ".json", ".part", ".done"))
-        with FileLock(folder / f"{name}.lock"):
-            if not _is_intact(final, facts):
+        folder = open_cache_folder(self.folder, "embeddings", fingerprint[:32])
+        digest = _texts_digest(texts)
+        source: dict[str, object] = {"encoder": fingerprint, "texts": digest, "shape": [len(texts), dim]}
+        paths = (folder / f"{digest[:32]}{end}" for end in (".npy", ".json", ".part", ".done"))
+        final, facts, part, done = paths
+        with FileLock(folder / f"{digest[:32]}.lock"):
+            if not _is_intact(final, facts, source):
                 _encode_in_chunks(texts, dim, encode, label, part, done)
                 with atomic_file(facts) as new:
-                    save_json(new, {"sha256": file_digest(part)})
+                    save_json(new, {"sha256": file_digest(part), **source})
                 part.rename(final)
                 done.unlink(missing_ok=True)
         vectors: Floats = np.load(final, mmap_mode="r", allow_pickle=False)
@@ -125,7 +129,7 @@ def _encode_in_chunks(
     done: Path,
 ) -> None:
     """Fill the array file `part`; the file `done` holds the number of texts that are already in it."""
-    finished = int(done.read_text()) if done.exists() and part.exists() else 0
+    finished = _count_finished(part, done, (len(texts), dim))
     out = np.lib.format.open_memmap(
         part, mode="r+" if finished else "w+", dtype=np.float32, shape=(len(texts), dim)
     )
@@ -136,6 +140,20 @@ def _encode_in_chunks(
             out.flush()
             write_atomically(done, str(start + len(chunk)).encode())
             bar.update(len(chunk))
+    if not all_finite(out):
+        done.unlink(missing_ok=True)
+        raise ModelError(
+            "The encoder returned NaN or infinity", got=part, expected="finite embeddings", fix="encode again"
+        )
+
+
+def _count_finished(part: Path, done: Path, shape: tuple[int, int]) -> int:
+    """How many texts an earlier run has encoded; 0 where its files are missing, damaged or of another shape."""
+    try:
+        count, found = int(done.read_text()), np.load(part, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return 0
+    return count if 0 <= count <= shape[0] and found.shape == shape and found.dtype == np.float32 else 0
 
 
 def _texts_digest(texts: Sequence[str]) -> str:
@@ -144,13 +162,17 @@ def _texts_digest(texts: Sequence[str]) -> str:
         data = text.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
-    return digest.hexdigest()[:32]
+    return digest.hexdigest()
 
 
-def _is_intact(final: Path, facts: Path) -> bool:
+def _is_intact(final: Path, facts: Path, source: dict[str, object]) -> bool:
+    """Whether a finished file is what was written, and belongs to this source; an older file without one does not."""
     if not final.is_file() or not facts.is_file():
         return False
     try:
-        return bool(load_json(facts).get("sha256") == file_digest(final))
-    except (MetaxcError, AttributeError):
+        if load_json(facts) != {"sha256": file_digest(final), **source}:
+            return False
+        vectors = np.load(final, mmap_mode="r", allow_pickle=False)
+    except (MetaxcError, OSError, ValueError, EOFError):
         return False
+    return list(vectors.shape) == source["shape"] and vectors.dtype == np.float32 and all_finite(vectors)

@@ -53,6 +53,8 @@ TOKENS_PER_BATCH = 256
 def export_or_reuse(fingerprint: str, backend: str, folder: Path | None, load: Callable[[], Any]) -> Path:
     """The folder with `model.onnx` and `facts.json` of an encoder: verified and reused, or exported now.
 
+    The manifest names the encoder, so that the graph of other weights is not taken for it.
+
     Args:
         fingerprint: The fingerprint of the encoder with this backend; names its folder.
         backend: `onnx` or `onnx-int8`.
@@ -60,7 +62,7 @@ def export_or_reuse(fingerprint: str, backend: str, folder: Path | None, load: C
         load: Returns a `SentenceTransformer` that may be changed; called only when there is something to export.
     """
     place = (folder or _temporary_folder()) / fingerprint[:32]
-    return reuse_or_build(place, KIND, lambda new: _export(load(), new, backend))[0]
+    return reuse_or_build(place, f"{KIND} {fingerprint}", lambda new: _export(load(), new, backend))[0]
 
 
 def _export(model: Any, folder: Path, backend: str) -> None:
@@ -244,7 +246,12 @@ class OnnxModel:
 
     def __init__(self, folder: Path, dim: int):
         self.folder, self.dim = folder, dim
-        self.max_tokens = int(load_json(folder / "facts.json")["max_tokens"])
+        facts = load_json(folder / "facts.json")
+        if not isinstance(facts, dict) or not isinstance(facts.get("max_tokens"), int):
+            raise ModelError(
+                "The exported encoder is damaged", got=folder / "facts.json", fix="delete the folder"
+            )
+        self.max_tokens: int = facts["max_tokens"]
         self._threads, self._session = 0, None
 
     def __repr__(self) -> str:
@@ -256,6 +263,13 @@ class OnnxModel:
         session = self._session_for_current_threads()
         for rows in batches_by_length(np.diff(bags.starts), TOKENS_PER_BATCH * self._threads):
             [found] = session.run(None, dict(zip(INPUTS, pad_batch(bags, rows), strict=True)))
+            if found.shape != (len(rows), self.dim) or not np.isfinite(found).all():
+                raise ModelError(
+                    "The exported encoder returned no embeddings",
+                    got=f"{self.folder}: an array of shape {found.shape}, or NaN",
+                    expected=f"({len(rows)}, {self.dim}) finite numbers",
+                    fix="delete the folder, which is then made again",
+                )
             out[rows] = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
         return out
 

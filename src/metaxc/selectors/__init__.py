@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from metaxc.array_checks import take_array
 from metaxc.artifacts import Arrays, load_arrays, save_arrays
 from metaxc.errors import ModelError
 from metaxc.selectors.nearest import ClusterSelector, NearestSelector, Selector, cluster
@@ -55,7 +56,7 @@ def load_selector(file: Path, kind: str, given: Selector | None) -> tuple[Select
     if kind == NearestSelector.kind:
         return None, arrays
     if kind == ClusterSelector.kind:
-        return ClusterSelector(arrays["centroids"]), arrays
+        return ClusterSelector(take_array(arrays, "centroids", file, (None, None))), arrays
     raise ModelError(
         "The model's selector calls a function, which cannot be saved",
         got=f"a selector of kind {kind!r}",

@@ -29,6 +29,7 @@ from scipy.sparse import csr_array
 from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import atomic_folder, verify_folder
 from metaxc.data.clicks import clicks_per_item
+from metaxc.encoders.encoder_folder import check_transformer_folder
 from metaxc.errors import DataError, ModelError
 from metaxc.training_loop import run_training, shuffled_batches
 
@@ -202,6 +203,7 @@ def _load_pretrained(folder: Path) -> tuple[Any, Any]:
         raise ModelError(
             "Not the folder of a transformer", got=folder, expected="a folder with a config.json"
         )
+    check_transformer_folder(folder)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     before = logging.get_verbosity()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # the head is new on purpose
@@ -209,7 +211,7 @@ def _load_pretrained(folder: Path) -> tuple[Any, Any]:
         model = AutoModelForSequenceClassification.from_pretrained(
             folder, num_labels=1, local_files_only=True, trust_remote_code=False
         )
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     finally:
         logging.set_verbosity(before)
     return model.float(), tokenizer

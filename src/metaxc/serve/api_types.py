@@ -1,6 +1,6 @@
 """The request and response models of the HTTP API.
 
-Ids, tags and texts follow the catalog's rules (`metaxc.catalog.item_rules`). The limits of a request come from the
+Ids, tags and texts follow the rules of all input (`metaxc.data.input_rules`). The limits of a request come from the
 settings, so the request models are built per service (`RequestModels`) and its OpenAPI description states the limits.
 Responses are the catalog's own records and the dataclasses below, the same for server and client.
 """
@@ -14,19 +14,19 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
-from metaxc.catalog.item_rules import (
+from metaxc.catalog.item_rules import MOST_EXPOSURE
+from metaxc.catalog.records import CatalogHit, NewItem, State
+from metaxc.data.input_rules import (
     ID_PATTERN,
-    MOST_EXPOSURE,
     MOST_ID,
     MOST_TAG,
-    RESERVED_IDS,
+    RESERVED_PATTERN,
     TEXT_PATTERN,
     validate_id,
     validate_query,
     validate_tag,
     validate_text,
 )
-from metaxc.catalog.records import CatalogHit, NewItem, State
 from metaxc.errors import DataError
 from metaxc.serve.serve_settings import RequestLimits
 
@@ -81,7 +81,7 @@ class ReadyResponse:
 
 
 def apply_rule(rule: Callable[[str], str]) -> AfterValidator:
-    """A rule of the catalog as a validator: its error becomes a validation error of the field."""
+    """A rule of `metaxc.data.input_rules` as a validator: its error becomes a validation error of the field."""
 
     def validate(value: str) -> str:
         try:
@@ -98,7 +98,7 @@ def _accept_whole_float(number: object) -> object:
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-ID_SCHEMA: dict[str, Any] = {"pattern": ID_PATTERN, "not": {"enum": list(RESERVED_IDS)}}
+ID_SCHEMA: dict[str, Any] = {"pattern": ID_PATTERN, "not": {"pattern": RESERVED_PATTERN}}
 ItemId = Annotated[
     str, Field(min_length=1, max_length=MOST_ID, json_schema_extra=ID_SCHEMA), apply_rule(validate_id)
 ]

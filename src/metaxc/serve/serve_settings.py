@@ -11,7 +11,7 @@ from ipaddress import ip_address
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from metaxc.catalog.item_rules import MOST_TAGS, MOST_TEXT
+from metaxc.data.input_rules import MOST_TAGS, MOST_TEXT
 from metaxc.errors import ConfigError
 
 READ_TOKEN, WRITE_TOKEN = "METAXC_READ_TOKEN", "METAXC_WRITE_TOKEN"

@@ -8,15 +8,19 @@ English descriptions.
 from __future__ import annotations
 
 import gzip
+import io
 import lzma
 import re
 import subprocess
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, cast
 
 from metaxc.data.dataset import Dataset
 from metaxc.data.sources.assembly import SEED, TEST_FRACTION, Phrase, assemble, one_line
+from metaxc.data.text_files import limited_lines
 from metaxc.errors import DataError
 
 LISTS = Path("/var/lib/apt/lists")
@@ -133,20 +137,23 @@ def _find_indexes(folder: Path, pattern: re.Pattern[str], what: str) -> list[Pat
     return found
 
 
+def _open_index(file: Path) -> IO[bytes]:
+    if file.suffix == ".gz":
+        return cast("IO[bytes]", gzip.open(file))
+    if file.suffix == ".xz":
+        return lzma.open(file)
+    if file.suffix in (".lz4", ".zst", ".bz2"):
+        command = [str(_APT_HELPER), "cat-file", str(file)]
+        return io.BytesIO(subprocess.run(command, capture_output=True, check=True).stdout)
+    return file.open("rb")
+
+
 def _read_index(file: Path) -> list[str]:
     """Lines of an index; formats that Python cannot decompress (lz4, zstd) are left to apt's own helper."""
     try:
-        if file.suffix == ".gz":
-            content = gzip.decompress(file.read_bytes())
-        elif file.suffix == ".xz":
-            content = lzma.decompress(file.read_bytes())
-        elif file.suffix in (".lz4", ".zst", ".bz2"):
-            command = [str(_APT_HELPER), "cat-file", str(file)]
-            content = subprocess.run(command, capture_output=True, check=True).stdout
-        else:
-            content = file.read_bytes()
-    except (OSError, EOFError, lzma.LZMAError, subprocess.CalledProcessError) as error:
+        with _open_index(file) as opened:
+            return [line.decode("utf-8", "replace").rstrip("\n") for line in limited_lines(opened)]
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, subprocess.CalledProcessError) as error:
         raise DataError(
             "An index of apt cannot be read", got=f"{file}: {error}", expected="a complete file", fix=INSTALL
         ) from error
-    return content.decode("utf-8", "replace").split("\n")

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from metaxc.data.data_problems import raise_first
 from metaxc.data.dataset import Dataset
 from metaxc.data.sources.assembly import SEED, TEST_FRACTION, Phrase, assemble, collect_reachable
+from metaxc.data.text_files import read_lines
 from metaxc.errors import DataError
 
 FOLDERS = (Path("/usr/share/wordnet"), Path("/usr/share/wordnet/dict"), Path("/usr/local/WordNet-3.0/dict"))
@@ -91,19 +93,18 @@ def build_wordnet(
 
 def read_synsets(file: Path) -> Iterator[tuple[str, Synset]]:
     """Key and synset of each line of a `data.*` file (wndb(5WN)); lines of the licence start with a space."""
-    with file.open(encoding="utf-8", newline="\n") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.startswith(" "):
-                continue
-            try:
-                yield _parse_synset(line)
-            except (ValueError, IndexError) as error:
-                raise DataError(
-                    f"{file}, line {number}: The line is not a synset",
-                    got=repr(line[:80]),
-                    expected="offset field type words pointers | definition",
-                    fix=INSTALL,
-                ) from error
+    for number, line in read_lines(file, raise_first(file.parent, INSTALL)):
+        if line.startswith(" "):
+            continue
+        try:
+            yield _parse_synset(line)
+        except (ValueError, IndexError) as error:
+            raise DataError(
+                f"{file}, line {number}: The line is not a synset",
+                got=repr(line[:80]),
+                expected="offset field type words pointers | definition",
+                fix=INSTALL,
+            ) from error
 
 
 def phrases(synsets: Mapping[str, Synset]) -> Iterator[Phrase]:

@@ -87,13 +87,13 @@ class Checkpoint:
             return None
         if progress.pop("key") != self.key:
             return None
-        load_weights(module, load_arrays(self.folder / "weights.safetensors"))
-        _load_optimizers(optimizers, load_arrays(self.folder / "optimizers.safetensors"))
+        load_weights(module, load_arrays(self.folder / "weights.safetensors", finite=False))
+        _load_optimizers(optimizers, load_arrays(self.folder / "optimizers.safetensors", finite=False))
         parts: dict[str, Arrays] = {}
-        for name, array in load_arrays(self.folder / "parts.safetensors").items():
+        for name, array in load_arrays(self.folder / "parts.safetensors", finite=False).items():
             part, _, rest = name.partition("/")
             parts.setdefault(part, {})[rest] = array
-        return progress, parts, load_arrays(self.folder / "best.safetensors")
+        return progress, parts, load_arrays(self.folder / "best.safetensors", finite=False)
 
 
 def copy_weights(module: nn.Module) -> Arrays:
