@@ -86,7 +86,7 @@ class World:
 
 def run_command(words: Sequence[Any], folder: Path) -> tuple[int, str]:
     """The exit code of a metaxc command in a child process, and what it printed on standard error."""
-    log = folder / ".stderr"
+    log = folder.parent / ".stderr"  # a slip may take the folder itself
 
     def work(tell: Callable[[Any], None]) -> None:
         with log.open("w") as file:
@@ -107,7 +107,7 @@ def run_command(words: Sequence[Any], folder: Path) -> tuple[int, str]:
 
 
 def slips(quick: bool) -> Iterator[tuple[str, list[str]]]:
-    """Commands that would destroy something; names of files are relative to the world."""
+    """Commands that would destroy something; @ stands before a name in the world."""
     places = [
         "catalog",
         "catalog/gen-1",
@@ -121,34 +121,34 @@ def slips(quick: bool) -> Iterator[tuple[str, list[str]]]:
         ".",
     ]
     for place in places:
-        yield "snapshot", ["catalog", "snapshot", "catalog", place]
-        yield "export", ["catalog", "export", "catalog", place, "--format", "npy"]
+        yield "snapshot", ["catalog", "snapshot", "@catalog", f"@{place}"]
+        yield "export", ["catalog", "export", "@catalog", f"@{place}", "--format", "npy"]
     for place in ("catalog", "notes", "gens", "model"):
-        yield "restore", ["catalog", "restore", "snapshot", place]
+        yield "restore", ["catalog", "restore", "@snapshot", f"@{place}"]
     for place in ("catalog", "gens"):
-        yield "create", ["catalog", "create", place, "model"]
+        yield "create", ["catalog", "create", f"@{place}", "@model"]
     for place in ("data", "link-to-data", "notes", "catalog"):
-        yield "data split", ["data", "split", "data", place]
-        yield "data convert", ["data", "convert", "data", place, "--from", "metaxc", "--to", "xc"]
+        yield "data split", ["data", "split", "@data", f"@{place}"]
+        yield "data convert", ["data", "convert", "@data", f"@{place}", "--from", "metaxc", "--to", "xc"]
     for place in ("notes.npy", "model/config.json"):
-        yield "represent", ["represent", "model", "word1", "--out", place]
+        yield "represent", ["represent", "@model", "word1", "--out", f"@{place}"]
     if not quick:
         for place in ("data", "notes", "model", "catalog", "link-to-notes"):
-            yield "train", ["train", "data", "--size", "fast", "--encoder", "static", "--out", place]
-        yield "report", ["report", "model", "data", "--out", "notes/thesis.txt"]
+            yield "train", ["train", "@data", "--size", "fast", "--encoder", "static", "--out", f"@{place}"]
+        yield "report", ["report", "@model", "@data", "--out", "@notes/thesis.txt"]
 
 
 def try_slips(models: Sequence[Path], scratch: Path, quick: bool) -> dict[str, Any]:
     """Make every slip, with and without --overwrite."""
     counts: dict[str, Counter[str]] = {}
     problems: list[str] = []
+    place = scratch / "world"
     World(scratch / "start", models)
     for name, words in slips(quick):
         may_overwrite = KNOWS_OVERWRITE and not name.startswith("create")
         for more in ([], ["--overwrite"]) if may_overwrite or name == "train" else ([],):
-            if name == "restore" and words[-1] == "catalog" and more:
+            if name == "restore" and words[-1] == "@catalog" and more:
                 continue  # that is what --overwrite is for
-            place = scratch / "world"
             shutil.rmtree(place, ignore_errors=True)
             shutil.copytree(scratch / "start", place, symlinks=True)
             for link in place.glob("link-*"):
@@ -158,10 +158,10 @@ def try_slips(models: Sequence[Path], scratch: Path, quick: bool) -> dict[str, A
             world = World.__new__(World)
             world.folder = place
             before = world.content()
-            here = [
-                str(place / word) if (place / word).exists() or "/" in word else word for word in words[1:]
-            ]
-            code, said = run_command([words[0], *here, *more], place)
+            here = [str(place / word[1:]) if word.startswith("@") else word for word in words]
+            code, said = run_command([*here, *more], place)
+            if "Usage:" in said:
+                raise AssertionError(f"not a command: {words}: {said}")
             after = world.content()
             lost = sorted(name for name in before if after.get(name) != before[name])
             kept = "kept" if not lost else "LOST"
@@ -172,6 +172,19 @@ def try_slips(models: Sequence[Path], scratch: Path, quick: bool) -> dict[str, A
             if "Traceback" in said:
                 counts[name]["traceback"] += 1
                 problems.append(f"{' '.join([*words, *more])}: {said.strip().splitlines()[-1][:200]}")
+    for words in (
+        ["catalog", "snapshot", place / "catalog", place / "fresh"],
+        ["catalog", "export", place / "catalog", place / "exported"],
+        [
+            "catalog",
+            "snapshot",
+            place / "catalog",
+            place / "fresh",
+            *(["--overwrite"] if KNOWS_OVERWRITE else []),
+        ],
+    ):
+        if run_command(words, place)[0]:
+            problems.append(f"refused without a reason: {' '.join(map(str, words[:2]))}")
     return {"outputs": {name: dict(found) for name, found in counts.items()}, "problems": problems}
 
 
