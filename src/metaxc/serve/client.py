@@ -7,6 +7,7 @@ with Client("http://127.0.0.1:8765") as client:
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -40,9 +41,18 @@ class Client:
         url: The address of the service, for example http://127.0.0.1:8765.
         token: The read token or the write token, if the service requires one.
         timeout: Seconds to wait for a response.
+        verify: For https, the certificates to trust where those of public authorities do not do:
+            `ssl.create_default_context(cafile=...)`.
     """
 
-    def __init__(self, url: str, token: str | None = None, *, timeout: float = 60.0):
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 60.0,
+        verify: ssl.SSLContext | bool = True,
+    ):
         address = urlsplit(url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise ConfigError("The address of the service is invalid", got=url, expected="http://HOST:PORT")
@@ -57,6 +67,7 @@ class Client:
             base_url=self.url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=timeout,
+            verify=verify,
             trust_env=not is_loopback(address.hostname),  # this machine needs no proxy to reach itself
         )
 
