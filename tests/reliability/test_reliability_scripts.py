@@ -48,3 +48,11 @@ def test_a_full_disk_rejects_writes_while_reads_continue(tmp_path):
         pytest.skip("a small disk cannot be mounted here")
     subprocess.run(["umount", str(tmp_path / ".")], check=True)
     assert run_script(tmp_path, "full_disk")["refused"] >= 5
+
+
+@pytest.mark.slow
+def test_files_of_somebody_else_are_refused_without_code_crash_or_a_full_memory(tmp_path):
+    attacks = run_script(tmp_path, "inputs", "--quick")["attacks"]
+    assert len(attacks) == 6
+    assert all(one["after"]["held"] for one in attacks.values())
+    assert attacks["model folders changed in every way"]["after"]["refused"] > 30
