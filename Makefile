@@ -14,7 +14,7 @@ export HF_HUB_OFFLINE := 1
 LOWEST := .venv-lowest
 # What test-lowest runs; CI runs it on the packages that use the dependencies most, because all of it takes several minutes.
 LOWEST_TESTS ?= tests
-LOWEST_CI := tests/data tests/emmett tests/serve $(wildcard tests/encoders/test_*.py)
+LOWEST_CI := tests/data tests/emmett tests/serve $(filter-out %/test_learning.py,$(wildcard tests/encoders/test_*.py))
 
 .PHONY: demo test test-slow test-lowest test-lowest-ci check setup lock clean
 

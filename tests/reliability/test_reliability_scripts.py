@@ -65,3 +65,11 @@ def test_no_slip_of_an_operator_costs_data(tmp_path):
     found = run_script(tmp_path, "operators", "--quick")
     assert found["broken promises"] == 0
     assert found["outputs"]["snapshot"] == {"kept": 20, "refused": 20}
+
+
+@pytest.mark.slow
+def test_files_of_somebody_else_are_refused_without_code_crash_or_a_full_memory(tmp_path):
+    attacks = run_script(tmp_path, "inputs", "--quick")["attacks"]
+    assert len(attacks) == 6
+    assert all(one["after"]["held"] for one in attacks.values())
+    assert attacks["model folders changed in every way"]["after"]["refused"] > 30
