@@ -196,7 +196,7 @@ def test_a_connection_is_admitted_when_a_request_has_passed_the_checks():
     for path, policy in (("/read", READ), ("/page", PUBLIC), ("/probe", PROBE)):
         routes.add("GET", path, policy)(respond)
     settings = ServeSettings(tokens={"write": WRITE_TOKEN})
-    access = AccessControl(respond, settings, routes, check_capacity=lambda queue: None)
+    access = AccessControl(respond, settings, routes, check_capacity=lambda queue, client: None)
     for token in ("wrong", WRITE_TOKEN):
         for path in ("/read", "/page", "/probe", "/nowhere"):
             headers = [(b"authorization", f"Bearer {token}".encode())]

@@ -39,16 +39,19 @@ def test_the_section_has_the_curve_the_dial_and_the_propensity(report, model, wo
     html = section(report, model, world)
     shown = words(html)
     assert "Exposure of novel items: what it costs and brings" in shown
-    assert "This model's exposure is 0.0329, chosen on pseudo-novel items." in shown
+    exposure = f"{model.calibration.exposure:.3g}"
+    assert f"This model's exposure is {exposure}, chosen on pseudo-novel items." in shown
     assert (
         "A request can use another value ( exposure= ) without training; metaxc train --exposure sets"
         in shown
     )
     assert 'aria-label="Novel R@10 by overall accuracy, by exposure"' in html
     own = next(point for point in report.exposure.points if point.chosen)
-    assert f"★ 0.0329 {own.overall:.1f} {own.figures['P@1']:.1f} {own.figures['R@10']:.1f}" in shown
+    assert f"★ {exposure} {own.overall:.1f} {own.figures['P@1']:.1f} {own.figures['R@10']:.1f}" in shown
     assert html.count("★ ") == 1 + 1, "the row and its explanation"
-    assert "−0.0929" in shown, "a typographic minus"
+    lowest = min(point.exposure for point in report.exposure.points)
+    assert lowest < 0
+    assert f"−{-lowest:.3g}" in shown, "a typographic minus"
     assert report.exposure.propensity.describe() in shown
     assert 'class="warning"' not in html
     assert "The test queries at the curve's exposures" not in shown
