@@ -12,9 +12,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export HF_HUB_OFFLINE := 1
 
 LOWEST := .venv-lowest
-# What test-lowest runs; CI runs it on the packages that use the dependencies most, because all of it takes several minutes.
+# What test-lowest runs. All of it takes several minutes; test-lowest-ci takes the tests that use the dependencies most.
 LOWEST_TESTS ?= tests
-LOWEST_CI := tests/data tests/emmett tests/serve $(filter-out %/test_learning.py,$(wildcard tests/encoders/test_*.py))
+LOWEST_CI := tests/data tests/emmett tests/serve tests/test_dependencies.py \
+	$(addprefix tests/encoders/test_,cache_folder.py encoder_folder.py onnx_graph.py pretrained.py)
 
 .PHONY: demo test test-slow test-lowest test-lowest-ci check setup lock clean
 
