@@ -58,7 +58,7 @@ def load(place: Path, seed: int, known: dict[str, list[Any]]) -> Any:
                 catalog.search([text_of(drawn)], 5)
             elif kind == "snapshot":
                 if number % 7 == 0:
-                    catalog.snapshot(place.parent / "kept")
+                    catalog.snapshot(place.parent / "kept", overwrite=True)
             elif kind == "update":
                 text = text_of(drawn)
                 tell({"do": "update", "id": name, "text": text})
