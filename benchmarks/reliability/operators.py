@@ -61,6 +61,7 @@ class World:
         self.folder = folder
         shutil.copytree(models[0], folder / "model")
         shutil.copytree(models[1], folder / "other-model")
+        shutil.copytree(models[0], folder / "noted-model")
         write_folder(dataset(), folder / "data")
         for name in ("catalog", "other-catalog"):
             with Catalog.create(folder / name, Emmett.load(folder / "model")) as catalog:
@@ -71,7 +72,7 @@ class World:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text("years of work\n")
         (folder / "notes.npy").write_text("years of work\n")
-        (folder / "model" / "notes.txt").write_text("how this model was made\n")
+        (folder / "noted-model" / "notes.txt").write_text("how this model was made\n")
         for name in ("catalog", "notes", "data"):
             (folder / f"link-to-{name}").symlink_to(folder / name)
 
@@ -115,7 +116,7 @@ def slips(quick: bool) -> Iterator[tuple[str, list[str]]]:
         "other-catalog",
         "notes",
         "data",
-        "model",
+        "noted-model",
         "link-to-catalog",
         "link-to-notes",
         ".",
@@ -123,7 +124,7 @@ def slips(quick: bool) -> Iterator[tuple[str, list[str]]]:
     for place in places:
         yield "snapshot", ["catalog", "snapshot", "@catalog", f"@{place}"]
         yield "export", ["catalog", "export", "@catalog", f"@{place}", "--format", "npy"]
-    for place in ("catalog", "notes", "gens", "model"):
+    for place in ("catalog", "notes", "gens", "noted-model"):
         yield "restore", ["catalog", "restore", "@snapshot", f"@{place}"]
     for place in ("catalog", "gens"):
         yield "create", ["catalog", "create", f"@{place}", "@model"]
@@ -133,7 +134,7 @@ def slips(quick: bool) -> Iterator[tuple[str, list[str]]]:
     for place in ("notes.npy", "model/config.json"):
         yield "represent", ["represent", "@model", "word1", "--out", f"@{place}"]
     if not quick:
-        for place in ("data", "notes", "model", "catalog", "link-to-notes"):
+        for place in ("data", "notes", "noted-model", "catalog", "link-to-notes"):
             yield "train", ["train", "@data", "--size", "fast", "--encoder", "static", "--out", f"@{place}"]
         yield "report", ["report", "@model", "@data", "--out", "@notes/thesis.txt"]
 
