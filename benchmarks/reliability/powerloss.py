@@ -37,7 +37,7 @@ from proof_run import add_options, finish_run, use_source
 SOURCE = use_source()
 
 from recorded_disk import RecordedDisk, calls_of, record  # noqa: E402
-from world import ask, model, text_of  # noqa: E402
+from world import all_items, ask, model, text_of  # noqa: E402
 
 from metaxc.catalog import Catalog, CatalogSettings, NewItem, StorageError, catalog_errors, migrate  # noqa: E402
 from metaxc.errors import MetaxcError  # noqa: E402
@@ -72,13 +72,7 @@ int fdatasync(int file) { return run("fdatasync", file); }
 
 def listed(catalog: Catalog) -> dict[str, Any]:
     """What a user can see of the items that did not come with the model."""
-    items, after = [], None
-    while True:
-        page = catalog.list(after=after, limit=1000)
-        items += page.items
-        after = page.next
-        if after is None:
-            break
+    items = all_items(catalog)
     return {
         item.id: [item.text, list(item.tags), item.clicks] for item in items if not item.id.startswith("base")
     }

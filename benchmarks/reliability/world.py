@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from metaxc import Dataset, Emmett, Irene, IreneConfig, split
-from metaxc.catalog import Catalog
+from metaxc.catalog import Catalog, Item
 from metaxc.encoders import unit_rows
 
 DIM = 32
@@ -141,15 +141,20 @@ def ask(work: Callable[[Callable[[Any], None]], None]) -> tuple[list[Any], int]:
     return told, child.wait()
 
 
-def content_of(catalog: Catalog) -> dict[str, list[Any]]:
-    """Everything that a user can see of the items, after a check that index and store agree."""
-    items, after = [], None
+def all_items(catalog: Catalog) -> list[Item]:
+    """The items of a catalog, page by page."""
+    items: list[Item] = []
+    after: str | None = None
     while True:
         page = catalog.list(after=after, limit=1000)
         items += page.items
-        after = page.next
-        if after is None:
-            break
+        if (after := page.next) is None:
+            return items
+
+
+def content_of(catalog: Catalog) -> dict[str, list[Any]]:
+    """Everything that a user can see of the items, after a check that index and store agree."""
+    items = all_items(catalog)
     clicks = {
         item.id: sorted([click.number, click.query] for click in catalog.explain(item.id).clicks)
         for item in items
