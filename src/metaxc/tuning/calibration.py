@@ -63,13 +63,14 @@ def _ladder(start: float, factor: float, least: int = -12, most: int = 12) -> di
 LADDERS: dict[str, dict[int, float]] = {
     "own": _ladder(1.5, 1.3),
     "prior_clicks": _ladder(30.0, 3**0.5),
-    "novelty_prior": _ladder(3.0, 3**0.5, least=-2),
+    "novelty_prior": _ladder(3.0, 3**0.5, least=0),
     "novel_scale": _ladder(1.0, 1.1),
     "exposure": {step: copysign(0.04 * (1.35 ** abs(step) - 1), step) for step in range(-16, 17)},
     "strength": {-9: 0.0, **_ladder(1.0, 1.4, -8, 9)},
 }
 """The values of each constant, by step; they reach from negligible to overwhelming. Only the novelty has a bound: with
-a prior of at least 1 an item keeps half of it at its first click, so that a click does not take its place away."""
+a prior of at least 3 an item keeps three quarters of it at its first click and half of it at its third, so that novel
+items do not take the places of those with a few clicks (docs/decisions.md)."""
 
 PAIRS = (
     ("own", "prior_clicks"),

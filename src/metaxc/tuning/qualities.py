@@ -18,7 +18,7 @@ from metaxc.index.topk import best_rows
 from metaxc.metrics import CLICK_SLICES, harmonic_mean, hits, precision, recall, relevant_counts
 
 SLACK = 0.3
-"""Points of quality; half the standard error of three folds of 1,000 validation queries."""
+"""Points of quality; half the standard error of three folds of 2,000 validation queries."""
 
 DEPTH = 10
 """Results per query that count."""
