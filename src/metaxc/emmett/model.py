@@ -295,7 +295,8 @@ class Emmett:
         if known:
             raise DataError("An item with this id already exists", got=repr(known[0]), fix="use a new id")
         vectors = np.concatenate([self.vectors, self.represent(texts, revealed)])
-        self.items = Texts([*self.items.ids, *ids], [*self.items.texts, *texts])
+        tags = None if self.items.tags is None else [*self.items.tags, *([()] * len(ids))]
+        self.items = Texts([*self.items.ids, *ids], [*self.items.texts, *texts], tags=tags)
         self._vectors = vectors
         self.__dict__.pop("novel", None)
 
