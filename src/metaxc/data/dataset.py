@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 
 from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.data.click_log import ClickLog, Texts, click_matrix, none_if_ones
-from metaxc.data.same_texts import own_text_pairs
+from metaxc.data.same_texts import own_text_pairs, rows_by_text
 from metaxc.data.text_files import TIME_FORMAT, convert_smaller_unit, parse_time
 from metaxc.errors import DataError
 
@@ -74,7 +74,7 @@ class Dataset:
         if self.novel is not None:
             check_novel(self.novel, len(self.items))
         if self.exclude_self and self.test is not None:
-            own = own_text_pairs(self.test.queries, self.items)
+            own = own_text_pairs(self.test.queries.texts, rows_by_text(self.items.texts), len(self.items))
             filters = own if self.filters is None else csr_array(own.maximum(self.filters))
             object.__setattr__(self, "filters", filters)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from scipy.sparse import csr_array
 
@@ -23,15 +25,26 @@ def find_same_texts(texts: Texts, rows: Rows, others: Texts, other_rows: Rows) -
     return [(row, first[text]) for row, text in pairs if text and text in first]
 
 
-def own_text_pairs(queries: Texts, items: Texts) -> csr_array:
-    """(queries, items) float32: 1 where a query is the item's own text."""
-    row_of: dict[str, list[int]] = {}
-    for row, text in enumerate(queries.texts):
-        row_of.setdefault(normalise_text(text), []).append(row)
+def rows_by_text(texts: Sequence[str]) -> dict[str, list[int]]:
+    """The rows of each text, as it is compared."""
+    rows: dict[str, list[int]] = {}
+    for row, text in enumerate(texts):
+        rows.setdefault(normalise_text(text), []).append(row)
+    return rows
+
+
+def own_text_pairs(queries: Sequence[str], item_rows: Mapping[str, list[int]], items: int) -> csr_array:
+    """(queries, items) float32: 1 where a query is the item's own text.
+
+    Args:
+        queries: The texts of the queries.
+        item_rows: From `rows_by_text` of the texts of the items.
+        items: The number of items.
+    """
     pairs = [
         (row, column)
-        for column, text in enumerate(items.texts)
-        for row in row_of.get(normalise_text(text), ())
+        for row, text in enumerate(queries)
+        for column in item_rows.get(normalise_text(text), ())
     ]
     found = np.asarray(pairs, np.int64).reshape(-1, 2)
-    return click_matrix(found[:, 0], found[:, 1], (len(queries), len(items)))
+    return click_matrix(found[:, 0], found[:, 1], (len(queries), items))

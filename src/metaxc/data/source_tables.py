@@ -28,6 +28,9 @@ SAMPLE = 200
 BLOCK = 4 << 20
 """Bytes of a CSV file that are parsed at once. A record may not be longer, so it is the largest line that is read."""
 
+PANDAS_INDEX = "__index_level_"
+"""How pandas names an index without a name when it hands a frame to Arrow."""
+
 Row = tuple[Any, ...]
 """The number of a row, then its values."""
 
@@ -302,6 +305,7 @@ def frame_columns(frame: Any) -> dict[str, Callable[[], Iterable[object]]]:
         return {
             name: lambda column=column: (v for chunk in column.chunks for v in to_python(chunk, pa))  # type: ignore[misc]
             for name, column in zip(table.column_names, table.columns, strict=True)
+            if not name.startswith(PANDAS_INDEX)
         }
     if hasattr(frame, "columns") and hasattr(frame, "__getitem__"):
         return {str(name): lambda name=name: frame[name].tolist() for name in frame.columns}  # type: ignore[misc]
