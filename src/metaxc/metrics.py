@@ -61,6 +61,18 @@ class PerQuery(NamedTuple):
         return float(100.0 * self.gained.sum() / self.possible.sum())
 
 
+def without_pairs(ranked: Rows, pairs: csr_array) -> Rows:
+    """The ranking without some query-item pairs; what follows moves up and −1 fills the end.
+
+    Args:
+        ranked: (queries, k) rows of items, best first; −1 pads.
+        pairs: (queries, items), the pairs that are removed.
+    """
+    removed = hits(ranked, pairs)
+    order = np.argsort(removed, axis=1, kind="stable")
+    return np.take_along_axis(np.where(removed, -1, ranked), order, axis=1)
+
+
 def hits(ranked: Rows, relevant: csr_array) -> Mask:
     """Which results are relevant.
 

@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from world_model import build_model
 
 from metaxc.catalog import (
     Catalog,
@@ -10,6 +13,7 @@ from metaxc.catalog import (
     NewItem,
     NotFoundError,
 )
+from metaxc.emmett import Emmett
 from metaxc.errors import DataError
 
 NEW = NewItem("new", "i4", ("red", "blue"))
@@ -169,3 +173,17 @@ def test_creating_over_an_existing_catalog_is_refused(catalog, folder, model):
     catalog.close()
     with pytest.raises(CatalogError, match="already holds a catalog"):
         Catalog.create(folder, model)
+
+
+def test_tags_of_the_data_set_are_in_the_model_and_filter_the_catalog(world, tmp_path):
+    trained = build_model(world, neighbours=4)
+    items = trained.items
+    tags = [("red",) if row % 2 else () for row in range(len(items))]
+    trained.items = replace(items, tags=tags)
+    trained.save(tmp_path / "model")
+    loaded = Emmett.load(tmp_path / "model")
+    assert loaded.items.tags == tags
+    with Catalog.create(tmp_path / "catalog", loaded) as created:
+        found = created.search(["t0"], k=5, tags=["red"])[0]
+        assert [int(hit.id[1:]) % 2 for hit in found] == [1] * 5
+        created.store.verify()

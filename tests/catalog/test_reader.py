@@ -2,8 +2,9 @@ import threading
 
 import numpy as np
 import pytest
+from world_model import build_model
 
-from metaxc.catalog import CatalogError, NewItem
+from metaxc.catalog import Catalog, CatalogError, NewItem
 from metaxc.errors import DataError
 
 NEW = NewItem("new", "i4", ("red", "blue"))
@@ -111,3 +112,14 @@ def test_the_summary_tells_the_models_exposure_and_what_others_would_cost(catalo
     assert about.exposure == catalog.store.exposure == model.calibration.exposure
     first, second = model.about["exposure_curve"]
     assert about.exposure_curve == (first, {name: value for name, value in second.items() if name != "H"})
+
+
+def test_a_model_of_items_as_queries_leaves_the_own_item_out(world, tmp_path):
+    model = build_model(world, neighbours=4, about={"exclude_self": True})
+    with Catalog.create(tmp_path / "catalog", model) as catalog:
+        vectors = catalog.encode(["t0"])
+        first = [hit.id for hit in catalog.search(vectors, k=3)[0]]
+        # In this world an item's text is its id: the vectors of t0, searched as the text of its best item.
+        found = catalog.search(vectors, k=2, texts=[f" {first[0].upper()} "])[0]
+        assert [hit.id for hit in found] == first[1:]
+        assert [hit.id for hit in catalog.search(["t0"], k=3)[0]] == first

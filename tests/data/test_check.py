@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from metaxc.data.check import LONG_TEXT, MAX_LISTED, CheckReport, check_folder
 from metaxc.data.data_problems import Problem
-from metaxc.data.text_files import MAX_LINE
+from metaxc.data.text_lines import MAX_LINE
 
 
 def lines(**texts: str) -> str:
@@ -66,6 +66,7 @@ def test_every_bad_line_of_a_file_is_listed(tmp_path: Path) -> None:
         ("error", "missing key", "items.jsonl", 6),
         ("error", "invalid UTF-8", "items.jsonl", 7),
         ("error", "missing key", "items.jsonl", 8),
+        ("note", "item without clicks", "items.jsonl", 7),
     ]
     assert not report.ok
     assert report.counts["error"] == 7
@@ -180,6 +181,7 @@ def test_report_is_json(tmp_path: Path) -> None:
     assert content["problems"][0] == {
         "severity": "error", "kind": "unknown item id", "file": "clicks.test.tsv", "line": 1,
         "message": "The item id is unknown", "got": "'z'", "expected": "an id of items.jsonl",
+        "remedy": "left out",
     }  # fmt: skip
 
 
@@ -222,7 +224,7 @@ def test_file_paths_and_url_characters_may_be_ids(tmp_path: Path, name: str) -> 
 def test_a_line_that_is_too_long_ends_the_reading_of_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, packed: bool
 ) -> None:
-    monkeypatch.setattr("metaxc.data.text_files.MAX_LINE", 100)
+    monkeypatch.setattr("metaxc.data.text_lines.MAX_LINE", 100)
     folder = fill(tmp_path)
     content = (folder / name).read_bytes() + b"z" * 101 + b"\nmore\n"
     (folder / name).unlink()
@@ -252,7 +254,7 @@ def test_a_huge_line_in_a_small_file_takes_no_memory(tmp_path: Path) -> None:
 
 
 def test_a_small_parquet_file_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metaxc.data.text_files.MAX_LINE", 1000)
+    monkeypatch.setattr("metaxc.data.parquet_files.MAX_LINE", 1000)
     (fill(tmp_path) / "items.jsonl").unlink()
     ids, file = ["a", "b", "c"], tmp_path / "items.parquet"
     pq.write_table(pa.table({"id": ids, "text": ["x" * 50_000, "sky", "tea"]}), file, compression="zstd")

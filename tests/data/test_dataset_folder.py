@@ -153,7 +153,7 @@ def test_parquet_counts(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns | {"count": [3, None, 2]}), folder / "clicks.parquet")
     assert "clicks.parquet, line 2: The count is not a whole number" in failure(folder)
     pq.write_table(pa.table(columns | {"time": [1.0, None, 3.0]}), folder / "clicks.parquet")
-    assert "clicks.parquet, line 2: Some lines have a time" in failure(folder)
+    assert "clicks.parquet, line 2: The line has no time" in failure(folder)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_empty_file(tmp_path: Path, name: str) -> None:
         ({"clicks_tsv": "z\ta\n"}, "clicks.tsv, line 1: The query id is unknown\n  got: 'z'"),
         ({"clicks_tsv": "q\ta\nq a\n"}, "clicks.tsv, line 2: The line has 1 column"),
         ({"clicks_tsv": "q\ta\nq\tc\t5\n"}, "clicks.tsv, line 2: The line has 3 columns"),
-        ({"clicks_tsv": "q\ta\t5\t1\nq\tc\t\t1\n"}, "line 2: Some lines have a time and some do not"),
+        ({"clicks_tsv": "q\ta\t5\t1\nq\tc\t\t1\n"}, "line 2: The line has no time, and others have one"),
         ({"clicks_tsv": "q\ta\t\n"}, "clicks.tsv, line 1: The time is not valid"),
         ({"clicks_tsv": "q\ta\tsoon\n"}, "clicks.tsv, line 1: The time is not valid"),
         ({"clicks_tsv": "q\ta\tnan\n"}, "clicks.tsv, line 1: The time is not valid"),
@@ -232,7 +232,6 @@ def test_errors_name_the_file_and_the_line(
         (b'{"id": "d", "text": "\\ud800"}', "The text contains invalid Unicode"),
         (b"apple", "The line is not JSON"),
         (b"[1]", "The line is not a JSON object"),
-        (b'{"id": "d", "text": "x", "first_seen": 1}', "Some lines have a first_seen"),
     ],
 )
 def test_errors_name_the_line_of_an_item(tmp_path: Path, line: bytes, expected: str) -> None:
@@ -393,7 +392,7 @@ def test_round_trip_of_unusual_texts(
 @settings(max_examples=50, deadline=None)
 @given(
     events=st.lists(
-        st.tuples(st.integers(0, 2), st.integers(0, 2), st.floats(-1e14, 1e14), st.integers(1, 3)), min_size=1
+        st.tuples(st.integers(0, 2), st.integers(0, 2), st.floats(-1e10, 1e10), st.integers(1, 3)), min_size=1
     ),
     timed=st.booleans(),
     counted=st.booleans(),
@@ -413,3 +412,28 @@ def test_round_trip_of_events(events: list[tuple[int, int, float, int]], timed: 
     assert back.train.event_count == sum(count if counted else 1 for *_, count in events)
     for name in ("times", "counts", "time_counts"):
         np.testing.assert_array_equal(getattr(back.train, name), getattr(data.train, name))
+
+
+def test_a_first_seen_on_some_lines_only_names_the_lines_without(tmp_path: Path) -> None:
+    message = failure(fill(tmp_path, items_jsonl=ITEMS + '{"id": "d", "text": "x", "first_seen": 1}\n'))
+    assert "items.jsonl, line 1: The line has no valid first_seen, and others have one" in message
+
+
+def test_tags_and_self_exclusion_survive_the_folder(tmp_path: Path) -> None:
+    data = Dataset.of({"a": "apple", "b": "pear"}, {"q": "Apple", "r": "x"}, [("q", "b"), ("r", "a")])
+    items = Texts(data.items.ids, data.items.texts, None, [("fruit", "red"), ()])
+    data = replace(data, items=items, exclude_self=True)
+    write_folder(data, tmp_path / "out")
+    again = read_folder(tmp_path / "out")
+    assert again.items.tags == [("fruit", "red"), ()]
+    assert again.exclude_self
+    assert again.fingerprint == data.fingerprint != replace(data, exclude_self=False).fingerprint
+    assert '"tags"' not in (tmp_path / "out" / "items.jsonl").read_text().splitlines()[1]
+    tested = replace(data, test=data.train)
+    assert tested.filters is not None
+    assert tested.filters.toarray().tolist() == [[1, 0], [0, 0]]  # "Apple" is the text of item a
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"exclude_self": 1}', '{"other": true}', "{}"])
+def test_invalid_settings_of_a_folder(tmp_path: Path, content: str) -> None:
+    assert "dataset.json: The file cannot be used" in failure(fill(tmp_path, dataset_json=content))

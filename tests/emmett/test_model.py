@@ -1,13 +1,16 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from world_model import build_model
 
 from metaxc.artifacts import load_json, save_json, write_manifest
 from metaxc.classifiers import RevealedQueries
 from metaxc.emmett import Calibration, Emmett
 from metaxc.emmett.neighbour_pool import NeighbourPool, TrainedPool
 from metaxc.emmett.scoring import scale_by_trust
+from metaxc.encoders import Vectors
 from metaxc.errors import DataError, ModelError
 from metaxc.evaluation import encoder_search, evaluate, model_search
 from metaxc.generators import Combine, Sum
@@ -525,3 +528,32 @@ def test_few_members():
     """What a user of the library has to know: half of what it was."""
     members = [name for name in vars(Emmett) if not name.startswith("_")]
     assert len(members) <= 14
+
+
+def test_a_model_of_items_as_queries_leaves_the_own_item_out(world):
+    texts = dict(zip(world.dataset.items.ids, world.dataset.items.texts, strict=True))
+    encoder = Vectors(list(texts.values()), world.encoder.items, list(texts.values()), world.encoder.items)
+    known = build_model(world)
+    plain, own = (
+        Emmett(
+            encoder, known.classifiers, known.embeddings, known.generator, known.items, known.observed,
+            calibration=Calibration(own=0.0), about=about,
+        )
+        for about in ({}, {"exclude_self": True})
+    )  # fmt: skip
+    assert plain.search(["i3"], k=1)[0][0].id == "i3"
+    before, after = plain.search(["i3"], k=6)[0], own.search(["i3"], k=5)[0]
+    assert [hit.id for hit in after] == [hit.id for hit in before if hit.id != "i3"]
+    assert [hit.score for hit in after] == [hit.score for hit in before if hit.id != "i3"]
+    assert own.search(encoder.encode_queries(["i3"]), k=1)[0][0].id == "i3"  # of a vector no text is known
+
+
+def test_texts_may_be_columns(world):
+    model = build_model(world)
+    expected = model.search(["t0", "t5"])
+    column = pa.array(["t0", "t5"])
+    for given in (np.array(["t0", "t5"]), column, pa.table({"text": column, "n": [1, 2]}), ("t0", "t5")):
+        assert model.search(given) == expected
+    np.testing.assert_array_equal(model.represent(pa.array(["i4"])), model.represent(["i4"]))
+    with pytest.raises(DataError, match=r"position 1: None"):
+        model.search(pa.array(["t0", None]))

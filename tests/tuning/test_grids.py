@@ -151,3 +151,18 @@ def test_an_expansion_that_novel_items_would_pay_for_is_not_used():
     one_wrong[0] = 10 * QUERIES[7]
     assert chosen(one_wrong) is None
     assert chosen(QUERIES[6:]) is not None
+
+
+def test_excluded_pairs_rank_nowhere():
+    excluded = csr_array((np.ones(2, np.float32), ([0, 1], [1, 0])), shape=(2, 3))
+    items = np.array([[1, 0], [0, 1], [0.7, 0.7]], np.float32)
+    one = ValidationQueries(items[[1, 0]], csr_array(np.array([[0, 0, 1], [0, 0, 1]], np.float32)), excluded)
+    assert one.quality(items).precision == 100
+    assert replace(one, excluded=None).quality(items).precision == 0
+    turned = one.with_columns(np.array([2, 1, 0]))
+    assert turned.quality(items[::-1]).precision == 100
+    fold = TuningFold.build(
+        Fold(np.array([False, False, True]), np.array([True, True])), one.queries, one.clicks, 0, excluded
+    )
+    assert fold.generalized.excluded.toarray().tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert fold.zero_shot.excluded.toarray().tolist() == [[0], [0]]

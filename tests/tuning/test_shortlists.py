@@ -105,3 +105,11 @@ def test_the_encoder_alone_ranks_by_texts():
     ranked = np.argsort(-(queries @ items.embeddings.T), axis=1, kind="stable")[:, :DEPTH]
     found = Shortlist(queries, items, relevance).quality(ENCODER_ALONE)
     np.testing.assert_allclose(figures(found), figures(relevance.quality(ranked)))
+
+
+def test_excluded_pairs_are_on_no_shortlist():
+    queries, items, relevance = build(30, 10, 10, 6, 2)
+    order = np.argsort(-(queries @ items.embeddings.T), axis=1, kind="stable")
+    excluded = csr_array((np.ones(10, np.float32), (np.arange(10), order[:, 0])), shape=(10, 30))
+    found = Shortlist(queries, items, relevance, excluded=excluded).quality(ENCODER_ALONE)
+    np.testing.assert_allclose(figures(found), figures(relevance.quality(order[:, 1 : DEPTH + 1])))

@@ -61,12 +61,13 @@ def fill_from_model(store: Store, model: Emmett, queries: Sequence[str]) -> None
     embeddings[novel] = _embed(encoder.encode_items, [texts[row] for row in novel.tolist()], encoder.dim)
     known = list(dict.fromkeys(query for query in queries if query.strip()))
     query_embeddings = _embed(encoder.encode_queries, known, encoder.dim)
+    tags = model.items.tags or [()] * len(model.items)
     now = time.time()
     with store.transaction() as transaction:
         for row, (id, text) in enumerate(zip(model.items.ids, texts, strict=True)):
             trained = not model.novel[row]
             item = replace(
-                ItemRow.novel(id, text, (), embeddings[row], now),
+                ItemRow.novel(id, text, tags[row], embeddings[row], now),
                 key=row + 1,
                 sequence=transaction.sequence,
                 vector=model.vectors[row],
@@ -74,6 +75,7 @@ def fill_from_model(store: Store, model: Emmett, queries: Sequence[str]) -> None
                 trained=trained,
             )
             transaction.put(ITEMS, item.values())
+            transaction.replace_tags(item.key, (), item.tags)
         for number, (query, embedding) in enumerate(zip(known, query_embeddings, strict=True), 1):
             transaction.put(QUERIES, (number, query, encode_vector(embedding)))
 

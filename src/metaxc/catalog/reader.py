@@ -41,6 +41,8 @@ from metaxc.catalog.records import (
 from metaxc.catalog.schema import ITEMS
 from metaxc.catalog.store import Store
 from metaxc.data.input_rules import validate_query, validate_text
+from metaxc.data.same_texts import normalise_text
+from metaxc.data.text_lists import as_texts
 from metaxc.emmett import Emmett
 from metaxc.errors import DataError
 
@@ -50,6 +52,10 @@ ATTEMPTS = 5
 ROUNDING = 0.01
 """Relative difference up to which a vector counts as unchanged when it is computed again: embeddings may come from a
 cache in half precision, or from a batch of another size."""
+
+
+SAME_TEXTS = 8
+"""Items with the same text that a search by this text can leave out and still return as many items as asked for."""
 
 
 class CatalogReader:
@@ -131,6 +137,7 @@ class CatalogReader:
         tags: Sequence[str] = (),
         states: Sequence[State] = (),
         exposure: float | None = None,
+        texts: Sequence[str] | None = None,
     ) -> list[list[CatalogHit]]:
         """The k best items of each query, best first; fewer where fewer items pass the filters.
 
@@ -141,7 +148,12 @@ class CatalogReader:
             states: Return only items in one of these states; empty returns all.
             exposure: What is added to the score of an item without clicks; None for the value chosen in training.
                 `about` tells what each value costs and brings. Vectors have theirs already.
+            texts: The texts of queries that are given as vectors, for a model whose queries are items
+                (`Emmett.exclude_self`): an item is then left out where its own text is searched.
         """
+        if not isinstance(queries, np.ndarray):
+            queries = texts = list(as_texts(queries, "query"))
+        own_texts = texts if self.model.exclude_self else None
         if exposure is not None and isinstance(queries, np.ndarray):
             raise DataError(
                 "The exposure is part of the query vectors",
@@ -157,11 +169,16 @@ class CatalogReader:
         hits: list[list[CatalogHit]] = []
         for _ in range(ATTEMPTS):
             self._catch_up_index()
-            keys, scores = self._follower.index.search(vectors, k, self._allowed_keys(tags, states))
+            more = k if own_texts is None else k + SAME_TEXTS
+            keys, scores = self._follower.index.search(vectors, more, self._allowed_keys(tags, states))
             hits = load_hits(self.store, keys, scores)
             if sum(map(len, hits)) == int((keys >= 0).sum()):
                 break  # otherwise an item was deleted after the index had found it: search again without it
-        return hits
+        return (
+            hits
+            if own_texts is None
+            else [_without_own(*one, k) for one in zip(own_texts, hits, strict=True)]
+        )
 
     def exact_search(self, vectors: Floats, k: int = 10) -> tuple[Keys, Floats]:
         """Keys and scores of the k best items by exhaustive search: the reference for an approximate index."""
@@ -356,3 +373,9 @@ def _item_not_found(id: str) -> NotFoundError:
         expected="the id of an item",
         fix="list the items to see all ids",
     )
+
+
+def _without_own(query: str, hits: list[CatalogHit], k: int) -> list[CatalogHit]:
+    """The first k hits whose text is not the query itself."""
+    key = normalise_text(query)
+    return [hit for hit in hits if normalise_text(hit.text) != key][:k]

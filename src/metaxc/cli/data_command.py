@@ -1,4 +1,4 @@
-"""`metaxc data`: get, convert, check and split data sets."""
+"""`metaxc data`: import, get, convert, check and split data sets."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from metaxc.cli.check_output import print_changes, print_check
+from metaxc.cli.import_command import DATA_KIND, import_data
 from metaxc.cli.shared import Data, Json, Overwrite, Seed, print_json, print_status, print_table
 from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
     from metaxc.data import Dataset
 
-DATA_KIND = "data set"
 Out = Annotated[Path, typer.Argument(help="Folder to write.", metavar="OUT")]
 
 app = typer.Typer(
-    help="Get, convert, check and split data sets.", no_args_is_help=True, rich_markup_mode=None
+    help="Import, get, check, split and convert data sets.", no_args_is_help=True, rich_markup_mode=None
 )
+app.command("import")(import_data)
 
 
 @app.command("get")
@@ -156,25 +158,53 @@ def _write_assets(dataset: Dataset, model: Path | None, out: Path) -> None:
 
 
 @app.command("check")
-def check(data: Data, as_json: Json = False) -> None:
-    """List all problems of a data set's files, line by line. The exit code is 1 if the data set cannot be used."""
-    from metaxc.data.check import MAX_LISTED, check_folder
+def check(
+    data: Data,
+    fix: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a copy without the problems to this folder, with a list of what was left out and why "
+            "(left_out.tsv). DATA stays as it is.",
+            metavar="CLEAN",
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Say whether a data set can be used, and list the problems of its files, line by line.
 
-    report = check_folder(data)
+    An error is a line that cannot be read; a warning makes metrics misleading; a note may be intended. The exit code is
+    1 if the data set cannot be used. With --fix a bad line costs that line and no more: it is left out, or read as it
+    was meant (a header row, Latin-1 text, milliseconds in place of seconds, first_seen on some lines only).
+    """
+    from metaxc.data.check import check_folder
+
+    if fix is None:
+        report = check_folder(data)
+        if as_json:
+            print_json(report.to_dict())
+        else:
+            print_check(report)
+            if not report.ok:
+                print(f"To leave these lines out:  metaxc data check {data} --fix CLEAN")
+        if not report.ok:
+            raise typer.Exit(1)
+        return
+    from metaxc.artifacts import atomic_folder
+    from metaxc.data import write_folder
+    from metaxc.data.repair import LIST_FILE, repair_folder
+    from metaxc.output_claims import claim_folder
+
+    claim_folder(fix, DATA_KIND, overwrite=overwrite, sources=[data])
+    dataset, listed, report = repair_folder(data)
+    with atomic_folder(fix, DATA_KIND, overwrite=overwrite, sources=[data]) as new:
+        write_folder(dataset, new)
+        listed.write(new / LIST_FILE)
     if as_json:
-        print_json(report.to_dict())
-    else:
-        for problem in report.problems:
-            print(problem)
-        for kind, count in report.totals.items():
-            if count > MAX_LISTED:
-                print(f"{kind}: {count:,} in total, the first {MAX_LISTED} are listed")
-        for part, (first, last) in report.time_ranges.items():
-            print(f"{part} events from {first} to {last}")
-        found = ", ".join(f"{count:,} {what}" for what, count in report.sizes.items()) or "no data"
-        print(f"{data}: {found}. The data set {'can' if report.ok else 'cannot'} be used.")
-    if not report.ok:
-        raise typer.Exit(1)
+        print_json(report.to_dict() | {"fixed": str(fix), "changes": listed.count_kinds()})
+        return
+    print_check(report)
+    print_changes(fix, dataset, listed)
 
 
 @app.command("split")

@@ -123,7 +123,7 @@ def load_model(
 def read_lines(file: Path | None, texts: Sequence[str] | None, what: str) -> list[str]:
     """Texts from the command line, or one per line from a file ("-" for stdin)."""
     if file is not None:
-        from metaxc.data.text_files import limited_lines
+        from metaxc.data.text_lines import limited_lines
 
         try:
             with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as opened:

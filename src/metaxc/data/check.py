@@ -15,7 +15,7 @@ import numpy as np
 from metaxc.arrays import Rows
 from metaxc.data.click_events import group_events
 from metaxc.data.data_problems import Problem, Severity, shorten
-from metaxc.data.dataset_folder import ClickFile, FolderContents, TextFile, read_contents
+from metaxc.data.folder_contents import ClickFile, FolderContents, TextFile, read_contents
 from metaxc.data.split import find_novel_leaks, find_query_leaks, is_cut_by_time
 from metaxc.data.text_files import format_time
 
@@ -79,7 +79,12 @@ class CheckReport:
 def check_folder(path: str | Path) -> CheckReport:
     """Find all problems of a data set folder; no file content makes this function raise."""
     report = CheckReport(str(path))
-    found = read_contents(Path(path), report.add)
+    report_contents(read_contents(Path(path), report.add), report)
+    return report
+
+
+def report_contents(found: FolderContents, report: CheckReport) -> None:
+    """Add sizes, times, leaks and notes of what could be read to the report."""
     for name, part in (
         ("items", found.items),
         ("train queries", found.train_queries),
@@ -95,13 +100,12 @@ def check_folder(path: str | Path) -> CheckReport:
             groups = group_events(pairs, clicks.times)
             report.sizes[f"{part_name} clicks"] = len(groups.starts)
             report.sizes[f"{part_name} events"] = int(clicks.counts.sum())
-            if clicks.times is not None:
+            if clicks.times is not None and len(clicks.times):
                 ends = format_time(clicks.times.min()), format_time(clicks.times.max())
                 report.time_ranges[part_name] = ends
             _report_repeated_lines(clicks, len(clicks.lines) - len(groups.pairs), report)
     _report_texts_without_clicks(found, report)
     _report_leaks(found, report)
-    return report
 
 
 def _report_long_texts(part: TextFile, report: CheckReport) -> None:

@@ -23,11 +23,13 @@ class Texts:
         ids: Unique string ids.
         texts: One text per id.
         first_seen: (n,) int64, seconds since 1970, if known; a split by time uses it.
+        tags: The tags of each, by which a catalog filters; None where nothing has any.
     """
 
     ids: Sequence[str]
     texts: Sequence[str]
     first_seen: Rows | None = None
+    tags: Sequence[tuple[str, ...]] | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.texts):
@@ -41,6 +43,12 @@ class Texts:
                 "The numbers of ids and first_seen times differ",
                 got=f"{len(self.ids)} ids, {len(self.first_seen)} times",
                 expected="one time per id",
+            )
+        if self.tags is not None and len(self.tags) != len(self.ids):
+            raise DataError(
+                "The numbers of ids and tags differ",
+                got=f"{len(self.ids)} ids, {len(self.tags)} lists of tags",
+                expected="one list of tags per id",
             )
         if len(self.row_of) != len(self.ids):
             seen: set[str] = set()
@@ -71,7 +79,8 @@ class Texts:
     def take(self, rows: Rows) -> Texts:
         """The ids and texts at `rows`, in that order."""
         first_seen = None if self.first_seen is None else self.first_seen[rows]
-        return Texts([self.ids[r] for r in rows], [self.texts[r] for r in rows], first_seen)
+        tags = None if self.tags is None else [self.tags[r] for r in rows]
+        return Texts([self.ids[r] for r in rows], [self.texts[r] for r in rows], first_seen, tags)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ from metaxc.errors import DataError
 
 Severity = Literal["error", "warning", "note"]
 
+LEFT_OUT = "left out"
+"""The remedy for a line that cannot be used at all."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -25,6 +28,8 @@ class Problem:
         message: What is wrong, in one sentence.
         got: What was found.
         expected: What was expected.
+        remedy: What `metaxc data check --fix` and `metaxc data import` do with the line: leave it out, or how they read
+            it; None if they can do nothing.
     """
 
     severity: Severity
@@ -34,6 +39,7 @@ class Problem:
     message: str
     got: str | None = None
     expected: str | None = None
+    remedy: str | None = None
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}, line {self.line}"
@@ -46,10 +52,18 @@ Reporter = Callable[[Problem], None]
 
 
 def file_error(
-    path: Path, line: int | None, kind: str, message: str, got: object = None, expected: str | None = None
+    path: Path,
+    line: int | None,
+    kind: str,
+    message: str,
+    got: object = None,
+    expected: str | None = None,
+    remedy: str | None = LEFT_OUT,
 ) -> Problem:
-    """A problem that prevents the file from being read; `got` is shortened to a readable length."""
-    return Problem("error", kind, path.name, line, message, None if got is None else shorten(got), expected)
+    """A problem that prevents the file from being read; `got` is shortened to a readable length. A problem of the whole
+    file (`line` is None) has no remedy."""
+    shown = None if got is None else shorten(got)
+    return Problem("error", kind, path.name, line, message, shown, expected, None if line is None else remedy)
 
 
 def raise_first(folder: Path, fix: str) -> Reporter:

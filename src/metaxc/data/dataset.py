@@ -9,23 +9,29 @@ clicks in the training log (`Dataset.observed_log`).
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.data.click_log import ClickLog, Texts, click_matrix, none_if_ones
-from metaxc.data.text_files import TIME_FORMAT, parse_time
+from metaxc.data.same_texts import own_text_pairs, rows_by_text
+from metaxc.data.text_files import TIME_FORMAT, convert_smaller_unit, parse_time
 from metaxc.errors import DataError
 
 __all__ = ["ClickLog", "Dataset", "Texts", "Time", "check_novel", "click_matrix"]
 
 Time = float | str | date
 """Seconds since 1970, an ISO-8601 string, or a date or datetime; UTC where there is no time zone."""
+
+EXCLUDE_SELF = b"exclude_self"
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,9 @@ class Dataset:
         filters: (test queries, items) float32, pairs that are removed from a ranking before it is evaluated
             (the XC repository's filter files: items whose text is the query itself).
         name: Name of the data set in reports.
+        exclude_self: Whether queries are items themselves (bought or read together): an item is then no answer to its
+            own text. The pairs of test queries and items with the same text are added to `filters`, and a model that
+            learns from the data leaves an item out where its own text is searched.
 
     Example:
         >>> Dataset.of({"i1": "red apple"}, {"q1": "fruit"}, [("q1", "i1")])
@@ -52,6 +61,7 @@ class Dataset:
     novel: Mask | None = None
     filters: csr_array | None = None
     name: str = "data"
+    exclude_self: bool = False
 
     def __post_init__(self) -> None:
         for part, log in (("train", self.train), ("test", self.test)):
@@ -63,6 +73,10 @@ class Dataset:
                 )
         if self.novel is not None:
             check_novel(self.novel, len(self.items))
+        if self.exclude_self and self.test is not None:
+            own = own_text_pairs(self.test.queries.texts, rows_by_text(self.items.texts), len(self.items))
+            filters = own if self.filters is None else csr_array(own.maximum(self.filters))
+            object.__setattr__(self, "filters", filters)
 
     def __repr__(self) -> str:
         novel = "" if self.novel is None else f", {int(self.novel.sum()):,} of them novel"
@@ -108,7 +122,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of texts, clicks, novel items and counts: models trained on the same fingerprint are the same.
+        """SHA-256 of texts, clicks, novel items, counts and tags: models trained on the same fingerprint are the same.
 
         Counts are part of it only where one is not 1: a log in which every pair was clicked once is the same log with
         and without them.
@@ -134,6 +148,9 @@ class Dataset:
                     digest.update(b"counts" + log.pair_counts.astype(np.int64).tobytes())
         matrix(self.filters)
         digest.update(b"" if self.novel is None else np.packbits(self.novel).tobytes())
+        if self.items.tags is not None:
+            digest.update(b"tags" + json.dumps([list(one) for one in self.items.tags]).encode())
+        digest.update(EXCLUDE_SELF if self.exclude_self else b"")
         return digest.hexdigest()
 
     @classmethod
@@ -186,12 +203,44 @@ class Dataset:
         )
         return cls(item_texts, log, name=name)
 
+    @classmethod
+    def from_pandas(cls, items: object, events: object, **options: Any) -> Dataset:
+        """Build a data set from a data frame of items and one of search events.
+
+        Data frames of pandas and polars, Arrow tables, any other object that offers the Arrow or the dataframe
+        interchange protocol, dictionaries of columns and lists of dictionaries are accepted.
+
+        Args:
+            items: A row per item.
+            events: A row per click: a query's text and an item's id, optionally a time and a count.
+            options: Names of columns, which are guessed where they are not given: `id`, `text` and `tags` (a name or
+                several) and `first_seen` of items; `query`, `item`, `time` and `count` of events. `queries`, `actions`,
+                `exclude_self`, `skip_bad`, `progress` and `name` as for `metaxc.data.importing.import_tables`.
+
+        Example:
+            >>> items = {"sku": ["a", "b"], "title": ["red apple", "blue sky"]}
+            >>> Dataset.from_pandas(items, {"query": ["fruit", "Fruit"], "sku": ["a", "a"]})
+            Dataset('data': 2 items, train ClickLog(1 queries, 1 clicks, 2 events))
+        """
+        from metaxc.data.import_columns import name_columns
+        from metaxc.data.importing import import_dataset
+
+        return import_dataset(items, events, **name_columns(options))
+
+    @classmethod
+    def from_csv(cls, items: str | Path, events: str | Path, **options: Any) -> Dataset:
+        """Build a data set from a file of items and one of search events: CSV, TSV, JSON lines or Parquet, by their
+        names. The options are those of `from_pandas`."""
+        return cls.from_pandas(items, events, **({"name": Path(items).stem} | options))
+
 
 def _parse_times(times: Sequence[Time]) -> Doubles:
     seconds = [parse_time(time) for time in times]
     wrong = [given for given, found in zip(times, seconds, strict=True) if found is None]
     if wrong:
-        raise DataError("A time cannot be read", got=repr(wrong[0]), expected=TIME_FORMAT)
+        unit = convert_smaller_unit(wrong[0])
+        fix = None if unit is None else f"this seems to be in {unit[1]}: convert it to seconds"
+        raise DataError("A time cannot be read", got=repr(wrong[0]), expected=TIME_FORMAT, fix=fix)
     return np.asarray(seconds, np.float64)
 
 

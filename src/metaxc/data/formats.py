@@ -30,7 +30,7 @@ from metaxc.arrays import Rows
 from metaxc.data.data_problems import Reporter, raise_first
 from metaxc.data.dataset import ClickLog, Dataset, Texts, click_matrix
 from metaxc.data.input_rules import MOST_TEXT
-from metaxc.data.text_files import json_lines, read_json_lines, read_lines, write_lines
+from metaxc.data.text_lines import json_lines, read_json_lines, read_lines, write_lines
 from metaxc.errors import DataError
 
 _ARROW = "->"

@@ -21,6 +21,7 @@ import numpy as np
 from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.artifacts import json_digest, write_atomically
 from metaxc.data.dataset import ClickLog, Dataset, Texts, Time, check_novel
+from metaxc.data.same_texts import find_same_texts
 from metaxc.data.text_files import TIME_FORMAT, format_time, parse_time
 from metaxc.errors import DataError
 
@@ -159,12 +160,12 @@ def find_novel_leaks(items: Texts, novel: Mask) -> list[tuple[int, int]]:
 
     Such an item is not really novel: its classifier could be found by looking the text up.
     """
-    return _find_same_texts(items, np.flatnonzero(novel), items, np.flatnonzero(~novel))
+    return find_same_texts(items, np.flatnonzero(novel), items, np.flatnonzero(~novel))
 
 
 def find_query_leaks(test: Texts, train: Texts) -> list[tuple[int, int]]:
     """(test row, train row) of each test query with the same text as a training query."""
-    return _find_same_texts(test, np.arange(len(test)), train, np.arange(len(train)))
+    return find_same_texts(test, np.arange(len(test)), train, np.arange(len(train)))
 
 
 def is_cut_by_time(train: Doubles | None, test: Doubles | None) -> bool:
@@ -175,19 +176,6 @@ def is_cut_by_time(train: Doubles | None, test: Doubles | None) -> bool:
     if train is None or test is None or not len(train) or not len(test):
         return False
     return bool(train.max() < test.min())
-
-
-def _find_same_texts(texts: Texts, rows: Rows, others: Texts, other_rows: Rows) -> list[tuple[int, int]]:
-    """Pairs of rows with the same text, ignoring case, white space and empty texts; only the first other row counts."""
-    first: dict[str, int] = {}
-    for row in other_rows.tolist():
-        first.setdefault(_normalise(others.texts[row]), row)
-    pairs = ((row, _normalise(texts.texts[row])) for row in rows.tolist())
-    return [(row, first[text]) for row, text in pairs if text and text in first]
-
-
-def _normalise(text: str) -> str:
-    return " ".join(text.lower().split())
 
 
 def _choose_novel(dataset: Dataset, ratio: float, by: str, seed: int) -> tuple[Mask, str]:

@@ -25,6 +25,8 @@ from metaxc.arrays import Floats, Mask, Rows
 from metaxc.artifacts import Arrays, json_digest
 from metaxc.classifiers import Classifiers, FewShotFitter, Revealed, RevealedQueries
 from metaxc.data import Texts
+from metaxc.data.same_texts import own_text_pairs, rows_by_text
+from metaxc.data.text_lists import as_texts
 from metaxc.emmett.model_folder import read_model, write_model
 from metaxc.emmett.neighbour_pool import NeighbourPool, TrainedPool
 from metaxc.emmett.pipeline import Explanation, MetaClassifierPipeline
@@ -40,6 +42,7 @@ from metaxc.encoders import EmbeddingCache, Encoder, unit_rows
 from metaxc.errors import DataError
 from metaxc.generators import TorchGenerator
 from metaxc.index.topk import top_k
+from metaxc.metrics import hits, without_pairs
 from metaxc.selectors import ClusterSelector, NearestSelector, Selector
 
 
@@ -68,7 +71,8 @@ class Emmett:
         calibration: How observed and novel items rank together.
         vectors: (items, dim + 1) the items as they are ranked; computed when first needed if None.
         item_embeddings: (items, dim) embeddings to compute `vectors` from; None encodes the texts.
-        about: How the model was trained, for people and reports.
+        about: How the model was trained, for people and reports. Where it has a true "exclude_self" (from
+            `Dataset.exclude_self`), queries are items, and a search by an item's own text leaves that item out.
         selector: Selects what informs an item; the nearest observed items if None.
         neighbour_vectors: (m, dim) the vectors at the selector's rows; if None the observed classifiers, scaled by
             trust.
@@ -120,6 +124,7 @@ class Emmett:
         self.neighbour_prior = neighbour_prior
         self.calibration = calibration or Calibration()
         self.about = about or {}
+        self.exclude_self = bool(self.about.get("exclude_self", False))
         self._vectors = vectors
         self._item_embeddings = item_embeddings
 
@@ -135,6 +140,10 @@ class Emmett:
         mask = np.ones(len(self.items), dtype=bool)
         mask[self.observed] = False
         return mask
+
+    @cached_property
+    def _rows_by_text(self) -> dict[str, list[int]]:
+        return rows_by_text(self.items.texts)
 
     @cached_property
     def neighbour_vectors(self) -> Floats:
@@ -205,6 +214,7 @@ class Emmett:
             votes: Whether revealed queries vote for the neighbours.
             evidence: Whether revealed queries count as a small classifier of the item's own.
         """
+        items = as_texts(items, "item")
         embeddings = self._embed(items, self.encoder.encode_items, "item")
         return self.pipeline.vectors(
             embeddings,
@@ -267,8 +277,15 @@ class Emmett:
         """Like `search`, as rows of `items` (n, min(k, items)) and scores; −1 pads."""
         if k < 1:
             raise DataError("k must be positive", got=k, expected="1 or more")
+        queries = as_texts(queries, "query")
         vectors = self.encode_queries(queries, exposure)
-        return top_k(vectors, self.vectors, min(k, len(self.items)), among)
+        if not self.exclude_self or isinstance(queries, np.ndarray):
+            return top_k(vectors, self.vectors, min(k, len(self.items)), among)
+        own = own_text_pairs(queries, self._rows_by_text, len(self.items))
+        extra = int(np.diff(own.indptr).max(initial=0))
+        rows, scores = top_k(vectors, self.vectors, min(k + extra, len(self.items)), among)
+        scores = -np.sort(-np.where(hits(rows, own), -np.inf, scores), axis=1)
+        return without_pairs(rows, own)[:, :k], scores[:, :k]
 
     def explain(self, item: str | Floats, revealed: Sequence[str] | Floats | None = None) -> Explanation:
         """Where the meta-classifier of an item comes from.
@@ -291,13 +308,16 @@ class Emmett:
 
     def add(self, ids: Sequence[str], texts: Sequence[str], revealed: Revealed | None = None) -> None:
         """Add novel items, with their first clicked queries where known; the next search finds them."""
+        ids, texts = list(as_texts(ids, "id")), list(as_texts(texts, "item"))
         known = [name for name in ids if name in self.items.row_of]
         if known:
             raise DataError("An item with this id already exists", got=repr(known[0]), fix="use a new id")
         vectors = np.concatenate([self.vectors, self.represent(texts, revealed)])
-        self.items = Texts([*self.items.ids, *ids], [*self.items.texts, *texts])
+        tags = None if self.items.tags is None else [*self.items.tags, *([()] * len(ids))]
+        self.items = Texts([*self.items.ids, *ids], [*self.items.texts, *texts], tags=tags)
         self._vectors = vectors
         self.__dict__.pop("novel", None)
+        self.__dict__.pop("_rows_by_text", None)
 
     def _embed_revealed(self, revealed: Revealed | None, items: int) -> RevealedQueries | None:
         return None if revealed is None else RevealedQueries.embed(revealed, items, self.embed_queries)
@@ -305,12 +325,9 @@ class Emmett:
     def _embed(
         self, given: Sequence[str] | Floats, encode: Callable[[Sequence[str]], Floats], what: str
     ) -> Floats:
+        given = as_texts(given, what)
         if isinstance(given, np.ndarray):
             return unit_rows(given, self.encoder.dim, f"{what} vectors")
-        if isinstance(given, str):
-            raise DataError(
-                f"Expected a list of texts, got one {what}", got=repr(given), fix=f"pass [{given!r}]"
-            )
         empty = [row for row, text in enumerate(given) if not text.strip()]
         if empty:
             raise DataError(f"An empty {what}", got=f"position {empty[0]}", expected=f"the {what}'s text")

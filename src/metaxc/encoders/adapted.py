@@ -26,6 +26,7 @@ from torch.nn import functional
 from metaxc.array_checks import AGAIN, check_rows, take_array
 from metaxc.arrays import Floats
 from metaxc.artifacts import Arrays, json_digest, load_arrays, load_json, save_arrays, save_json
+from metaxc.data.text_lists import list_texts
 from metaxc.encoders.encoder import EmbeddingCache, Encoder
 from metaxc.encoders.pretrained import Pretrained
 from metaxc.encoders.tokens import BagTokenizer, TokenBags
@@ -204,6 +205,7 @@ class Adapted:
 
     def _encode(self, tower: Tower, texts: Sequence[str], label: str) -> Floats:
         """(texts, dim) embeddings; texts are tokenized once for both the tower and the base where that is possible."""
+        texts = list_texts(texts)
         bags = self.tokenizer(texts)
         if self.base is None:
             return tower.embed(None, bags)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from metaxc.arrays import Floats
 from metaxc.artifacts import MANIFEST, file_digest, json_digest, load_arrays, load_json, save_json
+from metaxc.data.text_lists import list_texts
 from metaxc.encoders import DEFAULT
 from metaxc.encoders.cache_folder import open_cache_folder
 from metaxc.encoders.encoder import EmbeddingCache
@@ -153,6 +154,7 @@ class Pretrained:
 
     def encode(self, texts: Sequence[str], label: str = "encode") -> Floats:
         """(texts, dim) float32, unit rows; long lists of texts go through the cache."""
+        texts = list_texts(texts)
         if self.cache is not None and self.uses_cache(len(texts)):
             return self.cache.get(self.fingerprint, texts, self.dim, self._encode_now, label)
         return self._encode_now(texts)

@@ -14,6 +14,7 @@ from metaxc.array_checks import AGAIN, take_array
 from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import json_digest, load_arrays, load_json, save_arrays, save_json
 from metaxc.data import Dataset, Texts
+from metaxc.data.text_lists import list_texts
 from metaxc.encoders.encoder import unit_rows
 from metaxc.errors import DataError, ModelError
 
@@ -66,10 +67,10 @@ class Vectors:
         return json_digest([self.kind, *(json_digest(part) for part in parts)])
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        return self.queries[_rows(texts, self._query_row, "query")]
+        return self.queries[_rows(list_texts(texts), self._query_row, "query")]
 
     def encode_items(self, texts: Sequence[str]) -> Floats:
-        return self.items[_rows(texts, self._item_row, "item")]
+        return self.items[_rows(list_texts(texts), self._item_row, "item")]
 
     def save(self, folder: Path) -> None:
         save_arrays(folder / "vectors.safetensors", {"queries": self.queries, "items": self.items})

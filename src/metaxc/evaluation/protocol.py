@@ -27,11 +27,11 @@ from metaxc.metrics import (
     PROPENSITY_A,
     PROPENSITY_B,
     PerQuery,
-    hits,
     inverse_propensities,
     pairs_within,
     query_values,
     relevant_counts,
+    without_pairs,
 )
 
 Search = Callable[[Sequence[str], int, Mask | None], Rows]
@@ -239,9 +239,7 @@ def _rank(
             expected=f"shape ({len(texts)}, {k}), int64",
         )
     if excluded is not None:
-        removed = hits(ranked, excluded)
-        order = np.argsort(removed, axis=1, kind="stable")
-        ranked = np.take_along_axis(np.where(removed, -1, ranked), order, axis=1)
+        ranked = without_pairs(ranked, excluded)
     if among is not None and not (among[np.clip(ranked, 0, items - 1)] | (ranked < 0)).all():
         raise DataError(
             "The search returned an item that `among` excludes",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from metaxc.arrays import Floats
 from metaxc.artifacts import Stages, load_arrays, load_json, save_arrays, save_json
@@ -17,6 +18,7 @@ from metaxc.classifiers import Classifiers
 from metaxc.data import Dataset
 from metaxc.data.clicks import training_clicks
 from metaxc.data.folds import Fold, draw_folds
+from metaxc.data.same_texts import own_text_pairs, rows_by_text
 from metaxc.emmett import Emmett
 from metaxc.emmett.scoring import scale_by_trust
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
@@ -129,7 +131,14 @@ class TrainingRun:
         compared, chosen, reached = {}, 1.0, -1.0
         for extent in self.encoding.extents:
             fitted = [
-                fit_fold(self.parts, self.encoding, self.encoding.adapt(encoder, extent), fold, *data)
+                fit_fold(
+                    self.parts,
+                    self.encoding,
+                    self.encoding.adapt(encoder, extent),
+                    fold,
+                    *data,
+                    self._own_pairs(),
+                )
                 for fold, encoder in zip(folds, encoders, strict=True)
             ]
             candidates = compare_generators(self.parts, fitted)
@@ -159,6 +168,14 @@ class TrainingRun:
             + ("chosen on items it held out" if folds else "the defaults, for it held too few items out")
         )
         return folds
+
+    def _own_pairs(self) -> csr_array | None:
+        """(queries, observed) the training queries that are an item's own text, where these are no answers."""
+        if not self.dataset.exclude_self:
+            return None
+        items = rows_by_text([self.dataset.items.texts[row] for row in self.observed])
+        queries = [self.dataset.train.queries.texts[row] for row in self.query_rows]
+        return own_text_pairs(queries, items, len(self.observed))
 
     def learn_encoder(self, extent: float) -> Encoder:
         """Adapt the encoder to all training clicks, as far as was chosen."""
@@ -297,6 +314,7 @@ class TrainingRun:
             ),
             "clicks": int(self.clicks.nnz),
             "queries": len(self.query_rows),
+            **({"exclude_self": True} if self.dataset.exclude_self else {}),
         }
 
 

@@ -87,7 +87,9 @@ class SearchBatcher:
         for places in groups.values():
             started = time.perf_counter()
             hits = self._search_group(
-                np.concatenate([parts[place] for place in places]), [batch[place].payload for place in places]
+                np.concatenate([parts[place] for place in places]),
+                [batch[place].payload for place in places],
+                [query for place in places for query in queries[place]],
             )
             seconds = {"encode": encode_seconds, "search": time.perf_counter() - started}
             self._metrics.observe_stage("search", seconds["search"])
@@ -97,13 +99,15 @@ class SearchBatcher:
                 values[place] = _finish_search(batch[place], (answers, seconds))
         return [values[place] for place in range(len(batch))]
 
-    def _search_group(self, vectors: Floats, searches: Sequence[SearchRequest]) -> Iterator[list[CatalogHit]]:
+    def _search_group(
+        self, vectors: Floats, searches: Sequence[SearchRequest], texts: Sequence[str]
+    ) -> Iterator[list[CatalogHit]]:
         """The hits of each query of searches that share their filters, for the largest k among them."""
         first, k = searches[0], max(search.k for search in searches)
         if not first.tags and not first.states and self._random.random() < self._sample_rate:
             with suppress(BusyError):  # one sample at a time is enough
                 self.sample_queue.put(vectors[:MAX_SAMPLED_QUERIES])
-        return iter(self._catalog.search(vectors, k, tags=first.tags, states=first.states))
+        return iter(self._catalog.search(vectors, k, tags=first.tags, states=first.states, texts=texts))
 
     def _represent_together(self, batch: Queued) -> list[Any]:
         started = time.perf_counter()

@@ -331,6 +331,7 @@ def fit_fold(
     observed: Rows,
     query_rows: Rows,
     clicks: csr_array,
+    excluded: csr_array | None = None,
 ) -> FittedFold:
     """Fit everything but the generator without the fold's pseudo-novel items and held-out queries.
 
@@ -342,6 +343,7 @@ def fit_fold(
         observed: (observed,) rows of the observed items in the data set.
         query_rows: (queries,) rows of the training queries in the data set.
         clicks: (queries, observed).
+        excluded: (queries, observed) pairs that are no answers whatever their score; None for none.
     """
     rows, learnt = fold.training(clicks)
     queries, items = encoding.embed(encoder, query_rows)
@@ -359,7 +361,7 @@ def fit_fold(
     near, similarities = selector.select(novel, most)
     observed_near, observed_similarities = selector.select(remaining, most, exclude_self=place)
     return FittedFold(
-        TuningFold.build(fold, queries, clicks, parts.seed),
+        TuningFold.build(fold, queries, clicks, parts.seed, excluded),
         classifiers,
         parts.neighbour_classifiers(classifiers, remaining, queries[rows], learnt),
         remaining,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from scipy.sparse import csr_array
+from torch import Tensor
 
 from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers
@@ -38,28 +39,41 @@ class ValidationQueries:
     Args:
         queries: (queries, dim) embeddings.
         clicks: (queries, items); every query has a click.
+        excluded: (queries, items) pairs that are left out of rankings; None for none.
     """
 
     queries: Floats
     clicks: csr_array
+    excluded: csr_array | None = None
 
     @staticmethod
-    def sample(queries: Floats, clicks: csr_array, seed: int) -> ValidationQueries:
+    def sample(
+        queries: Floats, clicks: csr_array, seed: int, excluded: csr_array | None = None
+    ) -> ValidationQueries:
         """Keep at most `MOST_QUERIES` of the queries that have a click."""
         rows = np.flatnonzero(np.diff(clicks.indptr) > 0)
         if len(rows) > MOST_QUERIES:
             rows = np.sort(np.random.default_rng(seed).choice(rows, MOST_QUERIES, replace=False))
-        return ValidationQueries(np.array(queries[rows]), csr_array(clicks[rows]))
+        hidden = None if excluded is None else csr_array(excluded[rows])
+        return ValidationQueries(np.array(queries[rows]), csr_array(clicks[rows]), hidden)
 
     def quality(self, vectors: Floats) -> Quality:
         """How well (items, dim) vectors rank."""
-        return ranking_quality(torch.from_numpy(self.queries @ vectors.T), self.clicks)
+        return ranking_quality(self.scores(vectors), self.clicks)
+
+    def scores(self, vectors: Floats) -> Tensor:
+        """(queries, items) scores of (items, dim) vectors, −inf for the excluded pairs."""
+        scores = self.queries @ vectors.T
+        if self.excluded is not None:
+            scores[self.excluded.nonzero()] = -np.inf
+        return torch.from_numpy(scores)
 
     def with_columns(self, order: Rows) -> ValidationQueries:
         """The same queries over the items in another order."""
         clicks = csr_array(self.clicks[:, order])
         clicks.sort_indices()
-        return ValidationQueries(self.queries, clicks)
+        hidden = None if self.excluded is None else csr_array(self.excluded[:, order])
+        return ValidationQueries(self.queries, clicks, hidden)
 
 
 @dataclass(frozen=True)
@@ -81,7 +95,9 @@ class TuningFold:
     generalized: ValidationQueries
 
     @staticmethod
-    def build(fold: Fold, queries: Floats, clicks: csr_array, seed: int) -> TuningFold:
+    def build(
+        fold: Fold, queries: Floats, clicks: csr_array, seed: int, excluded: csr_array | None = None
+    ) -> TuningFold:
         """Apply a fold.
 
         Args:
@@ -89,14 +105,17 @@ class TuningFold:
             queries: (queries, dim) embeddings of all training queries.
             clicks: (queries, observed).
             seed: Draws the validation queries.
+            excluded: (queries, observed) pairs that are left out of rankings; None for none.
         """
         held, judged = fold.validation(clicks)
         queries = np.asarray(queries[held])
+        hidden = None if excluded is None else csr_array(excluded[held])
+        hidden_novel = None if hidden is None else csr_array(hidden[:, fold.novel])
         return TuningFold(
             fold,
             *fold.training(clicks),
-            ValidationQueries.sample(queries, csr_array(judged[:, fold.novel]), seed),
-            ValidationQueries.sample(queries, judged, seed),
+            ValidationQueries.sample(queries, csr_array(judged[:, fold.novel]), seed, hidden_novel),
+            ValidationQueries.sample(queries, judged, seed, hidden),
         )
 
     @staticmethod
@@ -182,7 +201,7 @@ class FittedFold:
     def shortlist(self, items: FoldItems) -> Shortlist:
         """The items that could rank first for each generalized validation query."""
         validation = self.data.generalized.with_columns(self.data.item_order)
-        return Shortlist(validation.queries, items, self.relevance(items))
+        return Shortlist(validation.queries, items, self.relevance(items), excluded=validation.excluded)
 
     def relevance(self, items: FoldItems) -> Relevance:
         """What the generalized validation queries clicked, over items in the order of `items`."""

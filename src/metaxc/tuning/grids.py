@@ -20,6 +20,7 @@ from metaxc.emmett import Calibration, ExpansionConfig, QueryExpansion
 from metaxc.emmett.scoring import NEIGHBOUR_PRIOR, item_vectors, query_vectors, scale_by_trust
 from metaxc.generators import Combine, gather
 from metaxc.index.topk import top_k
+from metaxc.metrics import without_pairs
 from metaxc.tuning.fitted_folds import FittedFold, TuningFold
 from metaxc.tuning.qualities import DEPTH, SLACK, Quality, Relevance, mean_quality, ranking_quality
 from metaxc.tuning.shortlists import FoldItems, Setting, Shortlist
@@ -70,7 +71,7 @@ def tune_combine(folds: Sequence[FittedFold], neighbours: int | None = None) -> 
 
 def _combine_qualities(fold: FittedFold, counts: Sequence[int]) -> Iterator[tuple[CombineChoice, Quality]]:
     queries, clicks = torch.from_numpy(fold.data.zero_shot.queries), fold.data.zero_shot.clicks
-    text_scores = queries @ torch.from_numpy(fold.novel_embeddings).T
+    text_scores = fold.data.zero_shot.scores(fold.novel_embeddings)
     no_text = np.zeros_like(fold.novel_embeddings)
     yield CombineChoice(counts[0], 0.0, TEMPERATURES[0], 0.0), ranking_quality(text_scores, clicks)
     for prior in NEIGHBOUR_PRIORS:
@@ -152,6 +153,8 @@ def _expansion_qualities(
     )
     relevance = fold.relevance(items)
     among_novel = everything[len(fold.observed_embeddings) :, :-1]
+    hidden = fold.data.generalized.with_columns(fold.data.item_order).excluded
+    extra = 0 if hidden is None else int(np.diff(hidden.indptr).max(initial=0))
     sides = [_Expanded(one.queries, expansion) for one in (fold.data.zero_shot, fold.data.generalized)]
     for k, temperature in EXPANSION_NEIGHBOURS:
         for side in sides:
@@ -160,7 +163,9 @@ def _expansion_qualities(
             config = ExpansionConfig(neighbours=k, temperature=temperature, strength=strength)
             zero_shot = replace(fold.data.zero_shot, queries=sides[0].queries(strength))
             expanded = query_vectors(sides[1].queries(strength), calibration.exposure)
-            ranked, _ = top_k(expanded, everything, DEPTH)
+            ranked, _ = top_k(expanded, everything, min(DEPTH + extra, len(everything)))
+            if hidden is not None:
+                ranked = without_pairs(ranked, hidden)[:, :DEPTH]
             yield config, zero_shot.quality(among_novel), relevance.quality(ranked)
 
 

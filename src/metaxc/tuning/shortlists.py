@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers
 from metaxc.emmett.scoring import Calibration, PartWeights, item_scores, weigh_parts
 from metaxc.index.topk import best_rows
+from metaxc.metrics import hits
 from metaxc.tuning.qualities import DEPTH, MixedQuality, Relevance
 
 DEPTH_OF_PROBE = 40
@@ -85,10 +87,16 @@ class Shortlist:
         items: The fold's items.
         relevance: What the queries clicked.
         probes: The settings whose best items are kept.
+        excluded: (queries, items) pairs that are on no shortlist; None for none.
     """
 
     def __init__(
-        self, queries: Floats, items: FoldItems, relevance: Relevance, probes: Sequence[Setting] = PROBES
+        self,
+        queries: Floats,
+        items: FoldItems,
+        relevance: Relevance,
+        probes: Sequence[Setting] = PROBES,
+        excluded: csr_array | None = None,
     ):
         self.relevance = relevance
         clicks = items.classifiers.clicks.astype(np.float32)
@@ -110,6 +118,8 @@ class Shortlist:
             np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=-1) for rows, _ in blocks
         ]
         self.rows: Rows = np.concatenate(padded)
+        if excluded is not None:
+            self.rows = np.where(hits(self.rows, excluded), -1, self.rows)
         self.levels, level = np.unique(clicks, return_inverse=True)
         self.level: Rows = level[np.maximum(self.rows, 0)]
         self.scores = [

@@ -20,7 +20,7 @@ from typing import IO, cast
 
 from metaxc.data.dataset import Dataset
 from metaxc.data.sources.assembly import SEED, TEST_FRACTION, Phrase, assemble, one_line
-from metaxc.data.text_files import limited_lines
+from metaxc.data.text_lines import limited_lines
 from metaxc.errors import DataError
 
 LISTS = Path("/var/lib/apt/lists")

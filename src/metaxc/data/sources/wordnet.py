@@ -20,7 +20,7 @@ from pathlib import Path
 from metaxc.data.data_problems import raise_first
 from metaxc.data.dataset import Dataset
 from metaxc.data.sources.assembly import SEED, TEST_FRACTION, Phrase, assemble, collect_reachable
-from metaxc.data.text_files import read_lines
+from metaxc.data.text_lines import read_lines
 from metaxc.errors import DataError
 
 FOLDERS = (Path("/usr/share/wordnet"), Path("/usr/share/wordnet/dict"), Path("/usr/local/WordNet-3.0/dict"))
