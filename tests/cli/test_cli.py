@@ -107,7 +107,7 @@ def test_search_explain_and_represent_agree_with_the_library(model, tmp_path):
     assert "neighbour" in run("explain", model, library.items.ids[0]).stdout
     told = run("explain", model, "huge cat", "--revealed", library.items.texts[3]).stdout
     assert "brought by" in told
-    assert "revealed queries" in told
+    assert "its own clicks" in told
     assert "query: fresh bread" in run("search", model, "fresh bread").stdout
     (tmp_path / "new.txt").write_text("huge cat\ntiny dog\n")
     run("represent", model, "--file", tmp_path / "new.txt", "--out", tmp_path / "v.npy")

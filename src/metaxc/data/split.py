@@ -181,12 +181,13 @@ def _find_same_texts(texts: Texts, rows: Rows, others: Texts, other_rows: Rows) 
     """Pairs of rows with the same text, ignoring case, white space and empty texts; only the first other row counts."""
     first: dict[str, int] = {}
     for row in other_rows.tolist():
-        first.setdefault(_normalise(others.texts[row]), row)
-    pairs = ((row, _normalise(texts.texts[row])) for row in rows.tolist())
+        first.setdefault(comparable_text(others.texts[row]), row)
+    pairs = ((row, comparable_text(texts.texts[row])) for row in rows.tolist())
     return [(row, first[text]) for row, text in pairs if text and text in first]
 
 
-def _normalise(text: str) -> str:
+def comparable_text(text: str) -> str:
+    """A text as texts are compared to find leaks: without differences of case and white space."""
     return " ".join(text.lower().split())
 
 
