@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 IRENE = "metaxc.irene.config:IreneConfig"
 CURVE_METRICS = ("P@1", "R@10", "novel R@10")
-PAPER_LEAVES_OPEN = ("base", "backend", "seed")
+PAPER_LEAVES_OPEN = ("base", "prompts", "backend", "seed")
+"""Fields of the configuration that can be given with --paper."""
 KINDS = ("adapted", "static", "pretrained", "vectors")
 
 
@@ -54,6 +55,8 @@ def train(
         bool, typer.Option(help="Adapt an encoder that is given as a folder to the clicks.")
     ] = True,
     base: Annotated[str | None, config_option(f"{IRENE}.base")] = None,
+    query_prompt: Annotated[str | None, config_option(f"{IRENE}.prompts.query")] = None,
+    item_prompt: Annotated[str | None, config_option(f"{IRENE}.prompts.item")] = None,
     backend: Annotated[str | None, config_option(f"{IRENE}.backend")] = None,
     classifiers: Annotated[str | None, config_option(f"{IRENE}.classifiers")] = None,
     generator: Annotated[str | None, config_option(f"{IRENE}.generator")] = None,
@@ -68,7 +71,8 @@ def train(
     paper: Annotated[
         bool,
         typer.Option(
-            "--paper", help="The paper's own choices for all of these but --base, --backend, --seed."
+            "--paper",
+            help="The paper's own choices for all of these but the base, its prompts, --backend and --seed.",
         ),
     ] = False,
     threads: Threads = 0,
@@ -94,6 +98,8 @@ def train(
     given = given_options(
         encoder=kind,
         base=base,
+        prompts__query=query_prompt,
+        prompts__item=item_prompt,
         backend=backend,
         classifiers=classifiers,
         generator=generator,
@@ -210,7 +216,7 @@ def _check_paper(given: dict[str, Any], size: str, paper: dict[str, Any]) -> Non
         raise ConfigError(
             "--paper decides this, so another value cannot be given with it",
             got=", ".join(ignored),
-            expected=f"with --paper only {', '.join(f'--{name}' for name in PAPER_LEAVES_OPEN)}",
+            expected="with --paper only --base, its prompts, --backend and --seed",
             fix="leave --paper out, or these options; with --encoder FOLDER, give --no-adapter too",
         )
 

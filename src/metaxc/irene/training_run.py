@@ -316,7 +316,7 @@ def pretrained_encoder(
     # Static towers take only tokens and token vectors from it: nothing is computed that could be faster.
     backend = "torch" if config.encoder == "static" else config.backend
     texts = [*dataset.items.texts, *dataset.train.queries.texts]
-    return Pretrained(config.base, cache, backend, texts=texts, report=report)
+    return Pretrained(config.base, cache, backend, prompts=config.prompts, texts=texts, report=report)
 
 
 def _learning_curves(losses: dict[str, list[float]]) -> dict[str, dict[str, list[float]]]:
