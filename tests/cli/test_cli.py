@@ -96,6 +96,32 @@ def test_evaluate_prints_tables_for_people(model, data):
     assert "encoder alone" not in run("evaluate", model, data, "--no-baselines").stdout
 
 
+def test_any_baseline_stands_beside_the_model(model, data):
+    """Names are those of the tables, without regard to case and hyphens."""
+    command = (
+        "evaluate",
+        model,
+        data,
+        "--no-baselines",
+        "--baseline",
+        "bm25",
+        "--baseline",
+        "TF-IDF",
+        "--json",
+    )
+    printed = json.loads(run(*command).stdout)
+    assert list(printed["baselines"]) == ["BM25", "TF-IDF"]
+    bm25 = printed["baselines"]["BM25"]
+    assert bm25["zero_shot"]["R@10"] < printed["zero_shot"]["R@10"], "no word of a query is in an item"
+    assert bm25["model_minus_baseline"]["zero_shot"]["R@10"]["difference"] > 0
+    assert "baseline" not in printed
+    table = run("evaluate", model, data, "--no-baselines", "--baseline", "Neighbour kernel").stdout
+    assert "Neighbour kernel" in table
+    refused = str(run("evaluate", model, data, "--baseline", "BM26").exception)
+    assert "BM26" in refused
+    assert "BM25" in refused
+
+
 def test_search_explain_and_represent_agree_with_the_library(model, tmp_path):
     library = Emmett.load(model)
     printed = json.loads(run("search", model, "fresh bread", "-k", 3, "--json").stdout)
@@ -107,7 +133,7 @@ def test_search_explain_and_represent_agree_with_the_library(model, tmp_path):
     assert "neighbour" in run("explain", model, library.items.ids[0]).stdout
     told = run("explain", model, "huge cat", "--revealed", library.items.texts[3]).stdout
     assert "brought by" in told
-    assert "revealed queries" in told
+    assert "its own clicks" in told
     assert "query: fresh bread" in run("search", model, "fresh bread").stdout
     (tmp_path / "new.txt").write_text("huge cat\ntiny dog\n")
     run("represent", model, "--file", tmp_path / "new.txt", "--out", tmp_path / "v.npy")

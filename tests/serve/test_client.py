@@ -13,6 +13,22 @@ from metaxc.serve.serve_settings import ServeSettings
 READ, WRITE = "r" * 20, "w" * 20
 
 
+def test_items_are_added_as_dicts_too(catalog):
+    with running(catalog) as url, Client(url) as client:
+        dicts = [{"id": "a", "text": "grey cat"}, {"id": "b", "text": "grey dog", "tags": ["pets"]}]
+        assert client.add(dicts).added == 2
+        assert catalog.get("b").tags == ("pets",)
+        assert catalog.add([{"id": "a", "text": "grey cat"}]).unchanged == 1
+        for wrong, named in (
+            ({"id": "c", "title": "x", "text": "y"}, "title"),
+            ({"id": "c", "txt": "y"}, "did you mean 'text'"),
+            ({"id": "c"}, "no 'text'"),
+            ("c", "Not an item"),
+        ):
+            with pytest.raises(DataError, match=named):
+                client.add([wrong])
+
+
 def test_the_client_returns_the_catalogs_records(catalog, model):
     with running(catalog) as url, Client(url) as client:
         assert client.ready()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from metaxc.arrays import Floats
 from metaxc.artifacts import make_folder
@@ -110,16 +111,20 @@ class Catalog(CatalogReader):
         """Restore a snapshot into a new folder; `overwrite` replaces the content of an existing catalog."""
         restore_snapshot(Path(snapshot), CatalogFolder(folder), overwrite=overwrite)
 
-    def add(self, items: Sequence[NewItem], embeddings: Mapping[str, Floats] | None = None) -> AddResult:
+    def add(
+        self,
+        items: Sequence[NewItem | Mapping[str, Any]],
+        embeddings: Mapping[str, Floats] | None = None,
+    ) -> AddResult:
         """Add novel items, all or none; the next search finds them.
 
         An item that exists with the same text and tags stays unchanged; other content is a `ConflictError`.
 
         Args:
-            items: The items.
+            items: The items: `NewItem`s, or mappings with "id", "text" and, if wanted, "tags".
             embeddings: Embeddings by text of items that the caller has encoded; others are encoded here.
         """
-        valid = validate_items(items)
+        valid = validate_items([NewItem.of(item) for item in items])
         with self._write_lock:
             new = [item for item in valid if not self._exists(item)]
             if new:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from metaxc.arrays import Floats
 from metaxc.catalog.schema import ITEMS, Value, decode_item_vectors, decode_vector, encode_vector
 from metaxc.emmett import Explanation, Neighbour
+from metaxc.errors import DataError
 
 State = Literal["novel", "clicked", "observed"]
 """A label for people: nobody has clicked the item; it has its first clicks; it has enough of them, or the model was
@@ -42,6 +44,30 @@ class NewItem:
     id: str
     text: str
     tags: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(given: NewItem | Mapping[str, Any]) -> NewItem:
+        """An item from a mapping with "id", "text" and, if wanted, "tags"; an item stays what it is."""
+        if isinstance(given, NewItem):
+            return given
+        expected = '{"id": …, "text": …}, with "tags": […] if wanted, or a NewItem'
+        if not isinstance(given, Mapping):
+            raise DataError("Not an item", got=repr(given)[:100], expected=expected)
+        known = [field.name for field in fields(NewItem)]
+        unknown = [str(name) for name in given if name not in known]
+        missing = [name for name in known[:2] if name not in given]
+        if unknown or missing:
+            near = get_close_matches(unknown[0], known, n=1) if unknown else []
+            raise DataError(
+                f"An item has an unknown field {unknown[0]!r}"
+                if unknown
+                else f"An item has no {missing[0]!r}",
+                got=repr(dict(given))[:100],
+                expected=expected,
+                fix=f"did you mean {near[0]!r}?" if near else None,
+            )
+        tags = given.get("tags") or ()
+        return NewItem(given["id"], given["text"], (tags,) if isinstance(tags, str) else tuple(tags))
 
 
 @dataclass(frozen=True)

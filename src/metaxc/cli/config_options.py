@@ -67,7 +67,8 @@ def describe_field(field: str) -> str:
     name, *groups, last = path.split(".")
     model = getattr(import_module(module), name)
     for group in groups:
-        model = model.model_fields[group].annotation
+        nested = model.model_fields[group].annotation
+        model = next(part for part in (nested, *get_args(nested)) if hasattr(part, "model_fields"))
     info = model.model_fields[last]
     text = info.description or ""
     text = f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"

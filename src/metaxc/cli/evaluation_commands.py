@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from metaxc.cli.shared import (
+    AllowOverlap,
     Base,
     Cache,
     Data,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from metaxc.data import Dataset
     from metaxc.emmett import Emmett
     from metaxc.encoders import Encoder
-    from metaxc.evaluation import ByKind, Evaluation, PairedDifference, PropensityComparison
+    from metaxc.evaluation import ByKind, Evaluation, PairedDifference, PropensityComparison, Search
 
     Differences = Mapping[str, Mapping[str, PairedDifference]]
 
@@ -41,6 +42,9 @@ SHOWN_METRICS = ("P@1", "P@5", "R@10", "R@100", "nDCG@10", "PSP@1")
 NAMES = {"zero_shot": "Zero-shot (novel items only)", "generalized": "Generalized (all items)"}
 KIND_COLUMNS = [(kind, metric) for kind in ("novel", "observed") for metric in ("R@10", "P@1")]
 MODEL = "metaxc"
+ENCODER = "encoder"
+NEED_BARE_ENCODER = ("SemSup-XC",)
+"""Baselines that read the tokens of a pretrained encoder; the others use the model's own encoder, or none."""
 
 
 def evaluate(
@@ -54,13 +58,16 @@ def evaluate(
         ),
     ] = True,
     baseline: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="encoder: also evaluate the bare pretrained encoder where --baselines does not (a static encoder has "
-            'no pretrained base of its own), and print it under "baseline" with --json.'
+            help="Also evaluate another system, trained on the same clicks; can be repeated. One of: BM25, TF-IDF, "
+            "ZestXML, Siamese, NGAME, DEXA, ESZSL, Neighbour kernel, SemSup-XC (pip install 'metaxc[research]'); or "
+            "encoder: the bare pretrained encoder where --baselines does not have it (a static encoder has no "
+            'pretrained base of its own), printed under "baseline" with --json.'
         ),
     ] = None,
     exposure: Exposure = None,
+    allow_overlap: AllowOverlap = False,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
@@ -89,44 +96,55 @@ def evaluate(
     "H": …, "novel_share": …, "by_clicks": {"1-2": {"value", "interval", "pairs", "items"}}, "propensity": {"PSP@1",
     "below", "restored_by": …}}, "exposure": …, "intervals": …, "conventions": …}, and the same of each baseline under
     "baselines", with "model_minus_baseline": the paired difference on the same queries.
+
+    A model that was trained on the test part (its queries, its clicks, or items counted as novel) is refused: the
+    figures would be too high. "overlap" of --json says what was compared.
     """
     set_threads(threads)
     from metaxc.data import read_folder
     from metaxc.encoders import EmbeddingCache, frozen_base
-    from metaxc.evaluation import BARE_ENCODER, encoder_baselines, encoder_search, model_search
+    from metaxc.evaluation import BARE_ENCODER, encoder_baselines, encoder_search, evaluate_model
     from metaxc.evaluation import evaluate as evaluate_search
 
-    if baseline not in (None, "encoder"):
-        raise ConfigError("Unknown baseline", got=baseline, expected="encoder")
+    others = _find_baselines(baseline or [])
     exposure = check_exposure(exposure)
     trained = load_model(model, base, cache)
     dataset, _ = with_split(read_folder(data), trained.about.get("split"))
     encoders = encoder_baselines(trained.encoder) if baselines else {}
-    if baseline and BARE_ENCODER not in encoders:
+    needs_bare = ENCODER in others or any(name in NEED_BARE_ENCODER for name in others)
+    bare = encoders.get(BARE_ENCODER)
+    if needs_bare and bare is None:
         source = base or trained.about["config"]["base"]
-        encoders[BARE_ENCODER] = frozen_base(
-            trained.encoder, source, EmbeddingCache(cache), dataset.items.texts
-        )
+        bare = frozen_base(trained.encoder, source, EmbeddingCache(cache), dataset.items.texts)
+    if ENCODER in others and bare is not None:
+        encoders[BARE_ENCODER] = bare
     print_status(f"evaluating {MODEL}")
     used = 0.0 + (trained.calibration.exposure if exposure is None else exposure)  # −0.0 becomes 0.0
-    results = {MODEL: evaluate_search(model_search(trained, dataset, used), dataset)}
+    own = evaluate_model(trained, dataset, exposure=used, allow_overlap=allow_overlap)
+    results = {MODEL: own}
     for name, encoder in encoders.items():
         print_status(f"evaluating {name}")
         results[name] = evaluate_search(encoder_search(encoder, dataset), dataset)
-    differences = _compare_with_baselines(results)
     propensity = _compare_propensity(trained, dataset, results, used)
+    for name in others:
+        if name != ENCODER:
+            print_status(f"training and evaluating {name}")
+            given = bare if name in NEED_BARE_ENCODER else trained.encoder
+            results[name] = evaluate_search(_fit_baseline(name, given, dataset), dataset)
+    differences = _compare_with_baselines(results)
     if as_json:
         printed: dict[str, Any] = {"exposure": used, **results[MODEL].to_dict()}
         if propensity is not None:
             printed["generalized"]["propensity"] = propensity.to_dict()
-        if baseline:
-            printed["baseline"] = {"name": baseline, **results[BARE_ENCODER].to_dict()}
+        if ENCODER in others:
+            printed["baseline"] = {"name": ENCODER, **results[BARE_ENCODER].to_dict()}
         printed["baselines"] = {
             name: {**results[name].to_dict(), "model_minus_baseline": _differences_dict(found)}
             for name, found in differences.items()
         }
         print_json({"data": dataset.name, "model": trained.fingerprint, **printed})
         return
+    _print_overlap(own)
     for setting, name in NAMES.items():
         _print_accuracy(setting, name, results)
     _print_kinds(results)
@@ -136,6 +154,45 @@ def evaluate(
     if propensity is not None and propensity.below:
         print(f"{propensity.describe()}\n")
     print(results[MODEL].conventions)
+    _print_overlap(own)
+
+
+def _find_baselines(names: Sequence[str]) -> list[str]:
+    """The names of the baselines as tables have them; an unknown one is an error."""
+    if not names:
+        return []
+    from metaxc.research.baselines import BASELINES
+
+    known = {_comparable(name): name for name in (ENCODER, *BASELINES)}
+    unknown = [name for name in names if _comparable(name) not in known]
+    if unknown:
+        raise ConfigError(
+            "Unknown baseline",
+            got=unknown[0],
+            expected=f"{ENCODER}, {', '.join(BASELINES)}",
+            fix="check the name",
+        )
+    return list(dict.fromkeys(known[_comparable(name)] for name in names))
+
+
+def _comparable(name: str) -> str:
+    return name.lower().replace("-", "").replace(" ", "").replace("_", "")
+
+
+def _fit_baseline(name: str, encoder: Encoder | None, dataset: Dataset) -> Search:
+    """A baseline of the registry, trained on the data set's clicks on observed items."""
+    from metaxc.research.baselines import BASELINES, scorer_search
+
+    return scorer_search(BASELINES[name].build(encoder).fit(dataset), len(dataset.items))
+
+
+def _print_overlap(result: Evaluation) -> None:
+    """Say before and after the tables what of the test part the model was trained on."""
+    overlap = result.overlap
+    if overlap is None or (overlap.is_fair and overlap.is_recorded and not overlap.repeated_clicks):
+        return
+    mark = "Note" if overlap.is_fair else "NOT A FAIR RESULT (--allow-overlap)"
+    print(f"{mark}: {overlap.describe()}.\n")
 
 
 def _compare_with_baselines(results: Mapping[str, Evaluation]) -> dict[str, Differences]:
@@ -253,6 +310,7 @@ def report(
             "--bench", help="JSON-lines file with results of other systems to show; can be repeated."
         ),
     ] = None,
+    allow_overlap: AllowOverlap = False,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
@@ -278,9 +336,11 @@ def report(
     trained = load_model(model, base, cache)
     dataset, _ = with_split(read_folder(data), trained.about.get("split"))
     bare = _bare_encoder(trained, base, cache)
-    numbers = build_report(trained, bare, dataset, bench=rows, print_status=print_status)
+    numbers = build_report(
+        trained, bare, dataset, bench=rows, allow_overlap=allow_overlap, print_status=print_status
+    )
     print_status("drawing")
-    command = _format_command(model, data, out, bench, base, threads, cache)
+    command = _format_command(model, data, out, bench, base, threads, cache, allow_overlap)
     page = render_page(numbers, collect_provenance(trained, dataset, command))
     write_atomically(place, page.encode())
     print_status(f"{out}: written")
@@ -302,6 +362,7 @@ def _format_command(
     base: str | None,
     threads: int,
     cache: Path | None,
+    allow_overlap: bool,
 ) -> str:
     """The command that the user typed, with its options in a fixed order."""
     words = ["metaxc", "report", str(model), str(data), "--out", str(out)]
@@ -310,4 +371,5 @@ def _format_command(
     for option, value in (("--base", base), ("--threads", threads or None), ("--cache", cache)):
         if value is not None:
             words += [option, str(value)]
+    words += ["--allow-overlap"] if allow_overlap else []
     return shlex.join(words)

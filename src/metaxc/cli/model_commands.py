@@ -61,7 +61,13 @@ def search(
 
 def explain(
     model: Model,
-    text: Annotated[str, typer.Argument(help="The text of a new item, or the id of an item.")],
+    text: Annotated[
+        str | None, typer.Argument(help="The text of a new item, or the id of one of the model's items.")
+    ] = None,
+    id: Annotated[
+        str | None,
+        typer.Option("--id", help="The id of one of the model's items; an unknown one is an error."),
+    ] = None,
     revealed: Annotated[
         list[str] | None,
         typer.Option("--revealed", help="A query known to have clicked the item; can be repeated."),
@@ -78,10 +84,13 @@ def explain(
     """
     set_threads(threads)
     trained = load_model(model, base, cache)
-    row = trained.items.row_of.get(text)
-    explanation = trained.explain(text if row is None else trained.items.texts[row], revealed or None)
+    if text is not None and id is None and text in trained.items.row_of:
+        text, id = None, text
+    explanation = trained.explain(text, revealed or None, id=id)
+    if id is None:
+        print_status(f"no item of the model has the id {text!r}: explained as the text of a new item")
     if as_json:
-        print_json(asdict(explanation))
+        print_json({"id": id, **asdict(explanation)})
         return
     heads = ["similarity", "weight", "share", "id", "neighbour", *(["brought by"] if revealed else [])]
     rows = [
@@ -89,18 +98,12 @@ def explain(
         + ([n.voter or "its text"] if revealed else [])
         for n in explanation.neighbours
     ]
-    print_table(f"item: {explanation.text}", heads, rows, 9)
-    shares = {
-        "its own text": explanation.text_share,
-        "neighbours' classifiers": explanation.neighbour_share,
-        "learnt": explanation.learnt_share,
-        **({"revealed queries": explanation.revealed_share} if revealed else {}),
-    }
-    print(", ".join(f"{name} {share:.1f} %" for name, share in shares.items()))
-    if not any(neighbour.weight for neighbour in explanation.neighbours):
-        print(
-            "On this data the neighbours were given no weight: on pseudo-novel items the adapted text ranks as well."
-        )
+    title = f"new item: {explanation.text}" if id is None else f"item {id}: {explanation.text}"
+    print_table(title, heads, rows, 9)
+    print(", ".join(f"{name} {share:.1f} %" for name, share in explanation.shares.items()))
+    skipped = (trained.about.get("pseudo_novel") or {}).get("skipped")
+    if not skipped and not any(neighbour.weight for neighbour in explanation.neighbours):
+        print("The neighbours were given no weight: on pseudo-novel items the text alone ranks as well.")
 
 
 def represent(

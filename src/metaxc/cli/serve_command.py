@@ -102,6 +102,11 @@ def open_or_create_catalog(
 
     trained = load_model(model, base, cache, keeps_embeddings=False)
     if CatalogFolder(folder).exists or read_only:
+        if data is not None:
+            print_status(
+                f"--data {data} is not used: the catalog {folder} is there already, with the known queries that it was "
+                "created with; for others, remove the catalog, or name a new one with --catalog"
+            )
         print_status(f"opening the catalog {folder}")
         catalog = Catalog.open(folder, trained, read_only=read_only)
     else:

@@ -41,6 +41,13 @@ Base = Annotated[
     str | None, typer.Option("--base", help="Folder of the pretrained weights, when they have moved.")
 ]
 
+AllowOverlap = Annotated[
+    bool,
+    typer.Option(
+        "--allow-overlap",
+        help="Evaluate although the model was trained on a part of the test part; the result is marked.",
+    ),
+]
 Exposure = Annotated[
     float | None,
     typer.Option(

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 IRENE = "metaxc.irene.config:IreneConfig"
 CURVE_METRICS = ("P@1", "R@10", "novel R@10")
+PAPER_LEAVES_OPEN = ("base", "prompts", "backend", "seed")
+"""Fields of the configuration that can be given with --paper."""
 KINDS = ("adapted", "static", "pretrained", "vectors")
 
 
@@ -53,6 +55,8 @@ def train(
         bool, typer.Option(help="Adapt an encoder that is given as a folder to the clicks.")
     ] = True,
     base: Annotated[str | None, config_option(f"{IRENE}.base")] = None,
+    query_prompt: Annotated[str | None, config_option(f"{IRENE}.prompts.query")] = None,
+    item_prompt: Annotated[str | None, config_option(f"{IRENE}.prompts.item")] = None,
     backend: Annotated[str | None, config_option(f"{IRENE}.backend")] = None,
     classifiers: Annotated[str | None, config_option(f"{IRENE}.classifiers")] = None,
     generator: Annotated[str | None, config_option(f"{IRENE}.generator")] = None,
@@ -64,7 +68,13 @@ def train(
     exposure: Annotated[float | None, config_option(f"{IRENE}.exposure")] = None,
     exposure_cost: Annotated[float | None, config_option(f"{IRENE}.exposure_cost")] = None,
     seed: Annotated[int | None, config_option(f"{IRENE}.seed")] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="The paper's own choices for all of these.")] = False,
+    paper: Annotated[
+        bool,
+        typer.Option(
+            "--paper",
+            help="The paper's own choices for all of these but the base, its prompts, --backend and --seed.",
+        ),
+    ] = False,
     threads: Threads = 0,
     cache: Cache = None,
     overwrite: Overwrite = False,
@@ -88,6 +98,8 @@ def train(
     given = given_options(
         encoder=kind,
         base=base,
+        prompts__query=query_prompt,
+        prompts__item=item_prompt,
         backend=backend,
         classifiers=classifiers,
         generator=generator,
@@ -179,13 +191,34 @@ def _config(given: dict[str, Any], size: str, paper: bool) -> IreneConfig:
     if size not in SIZES:
         raise ConfigError("Unknown size", got=size, expected=" or ".join(SIZES))
     start: dict[str, Any] = SIZES[size]
-    if paper:  # the paper decides all but these
+    if paper:
         start = Irene.paper().config.model_dump()
-        given = {name: given[name] for name in ("base", "backend", "seed") if name in given}
+        _check_paper(given, size, start)
+        given = {name: given[name] for name in PAPER_LEAVES_OPEN if name in given}
     try:
         return IreneConfig.model_validate({**start, **given})
     except ValidationError as error:
         raise invalid_option(error) from error
+
+
+def _check_paper(given: dict[str, Any], size: str, paper: dict[str, Any]) -> None:
+    """Raise where an option says something else than the paper, which --paper would have to ignore."""
+    ignored = [f"--size {size}"] if size != "default" else []
+    for name, value in given.items():
+        decided = paper[name]
+        for option, one in value.items() if isinstance(value, dict) else [(name, value)]:
+            if (
+                name not in PAPER_LEAVES_OPEN
+                and (decided[option] if isinstance(value, dict) else decided) != one
+            ):
+                ignored.append(f"--{option.replace('_', '-')} {one}")
+    if ignored:
+        raise ConfigError(
+            "--paper decides this, so another value cannot be given with it",
+            got=", ".join(ignored),
+            expected="with --paper only --base, its prompts, --backend and --seed",
+            fix="leave --paper out, or these options; with --encoder FOLDER, give --no-adapter too",
+        )
 
 
 def _is_trained(out: Path, inputs: str, overwrite: bool) -> bool:

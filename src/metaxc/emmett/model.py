@@ -13,21 +13,20 @@ The parts are exchangeable. Another selector over other vectors makes another me
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from metaxc.arrays import Floats, Mask, Rows
-from metaxc.artifacts import Arrays, json_digest
 from metaxc.classifiers import Classifiers, FewShotFitter, Revealed, RevealedQueries
-from metaxc.data import Texts
+from metaxc.data import Dataset, Texts
 from metaxc.data.same_texts import own_text_pairs, rows_by_text
 from metaxc.data.text_lists import as_texts
+from metaxc.emmett.hits import Hits, html_table, list_hits, top_k_except
 from metaxc.emmett.model_folder import read_model, write_model
+from metaxc.emmett.model_identity import compute_fingerprint, describe_model, find_item
 from metaxc.emmett.neighbour_pool import NeighbourPool, TrainedPool
 from metaxc.emmett.pipeline import Explanation, MetaClassifierPipeline
 from metaxc.emmett.query_expansion import QueryExpansion
@@ -38,22 +37,15 @@ from metaxc.emmett.scoring import (
     query_vectors,
     scale_by_trust,
 )
+from metaxc.emmett.training_record import TrainingRecord
 from metaxc.encoders import EmbeddingCache, Encoder, unit_rows
 from metaxc.errors import DataError
 from metaxc.generators import TorchGenerator
 from metaxc.index.topk import top_k
-from metaxc.metrics import hits, without_pairs
 from metaxc.selectors import ClusterSelector, NearestSelector, Selector
 
-
-@dataclass(frozen=True)
-class Hit:
-    """One result of a search."""
-
-    id: str
-    text: str
-    score: float
-    novel: bool
+if TYPE_CHECKING:
+    from metaxc.evaluation import Evaluation
 
 
 class Emmett:
@@ -77,6 +69,7 @@ class Emmett:
         neighbour_vectors: (m, dim) the vectors at the selector's rows; if None the observed classifiers, scaled by
             trust.
         expansion: Expands queries by similar training queries; None for no expansion.
+        trained_on: What the model has learnt from, so that nobody evaluates it on that; None if unknown.
 
     Example:
         >>> model = Emmett.load("model")  # doctest: +SKIP
@@ -102,6 +95,7 @@ class Emmett:
         selector: Selector | None = None,
         neighbour_vectors: Floats | None = None,
         expansion: QueryExpansion | None = None,
+        trained_on: TrainingRecord | None = None,
     ):
         self.encoder = encoder
         self.classifiers = classifiers
@@ -117,6 +111,7 @@ class Emmett:
             )
         self.custom_neighbour_vectors = neighbour_vectors
         self.expansion = expansion
+        self.trained_on = trained_on
         self.generator = generator
         self.items = items
         self.observed = observed
@@ -129,10 +124,11 @@ class Emmett:
         self._item_embeddings = item_embeddings
 
     def __repr__(self) -> str:
-        return (
-            f"Emmett({self.encoder!r}, {self.classifiers!r}, K={self.neighbours}, {self.generator!r}, "
-            f"{len(self.items):,} items, {len(self.items) - len(self.observed):,} of them novel)"
-        )
+        facts = describe_model(self)
+        return f"Emmett({facts['items']}; {facts['encoder']}, K={facts['K']}, {facts['generator']})"
+
+    def _repr_html_(self) -> str:
+        return html_table("metaxc model", [], list(describe_model(self).items()))
 
     @cached_property
     def novel(self) -> Mask:
@@ -246,7 +242,7 @@ class Emmett:
         among: Mask | None = None,
         *,
         exposure: float | None = None,
-    ) -> list[list[Hit]]:
+    ) -> list[Hits]:
         """The k best items for each query, best first; fewer where there are fewer.
 
         Args:
@@ -257,14 +253,7 @@ class Emmett:
                 `about["exposure_curve"]` has what each value costs and brings.
         """
         rows, scores = self.search_rows(queries, k, among, exposure=exposure)
-        return [
-            [
-                Hit(self.items.ids[row], self.items.texts[row], float(score), bool(self.novel[row]))
-                for row, score in zip(line, line_scores, strict=True)
-                if row >= 0
-            ]
-            for line, line_scores in zip(rows, scores, strict=True)
-        ]
+        return list_hits(rows, scores, self.items, self.novel)
 
     def search_rows(
         self,
@@ -282,28 +271,68 @@ class Emmett:
         if not self.exclude_self or isinstance(queries, np.ndarray):
             return top_k(vectors, self.vectors, min(k, len(self.items)), among)
         own = own_text_pairs(queries, self._rows_by_text, len(self.items))
-        extra = int(np.diff(own.indptr).max(initial=0))
-        rows, scores = top_k(vectors, self.vectors, min(k + extra, len(self.items)), among)
-        scores = -np.sort(-np.where(hits(rows, own), -np.inf, scores), axis=1)
-        return without_pairs(rows, own)[:, :k], scores[:, :k]
+        return top_k_except(vectors, self.vectors, k, among, own)
 
-    def explain(self, item: str | Floats, revealed: Sequence[str] | Floats | None = None) -> Explanation:
-        """Where the meta-classifier of an item comes from.
+    def explain(
+        self,
+        item: str | Floats | None = None,
+        revealed: Sequence[str] | Floats | None = None,
+        *,
+        id: str | None = None,
+    ) -> Explanation:
+        """Where the vector of an item comes from: of a new item by its text, or of one of the model's items by its id.
 
         Args:
-            item: A text, or one (dim,) item embedding.
+            item: The text of a new item, or one (dim,) item embedding.
             revealed: Its first clicked queries, as for one item of `represent`.
+            id: The id of one of the model's items, in place of `item`. An observed item is explained with its own
+                classifier, and is not its own neighbour.
         """
-        is_text = isinstance(item, str)
+        if (item is None) == (id is None):
+            raise DataError(
+                "explain takes either a new item or the id of one that the model has",
+                got="neither" if id is None else "both",
+                expected="a text or an embedding, or id=",
+            )
+        place = None
+        if id is not None:
+            item, place = find_item(self, id)
+        text = item if isinstance(item, str) else ""
         given = [item] if isinstance(item, str) else np.asarray(item, dtype=np.float32)[None]
         queries = self._embed_revealed(None if revealed is None else [revealed], 1)
-        made = self.pipeline.run(
-            self._embed(given, self.encoder.encode_items, "item"),
-            texts=[str(item)] if is_text else None,
-            revealed=queries,
+        observed = self.pipeline.pool.trained.items is not None
+        embedded = (
+            self._embed(given, self.encoder.encode_items, "item") if place is None else self.embeddings[place]
         )
-        return self.pipeline.explain(
-            made, str(item) if is_text else "", [] if queries is None else queries.names
+        made = self.pipeline.run(
+            embedded,
+            texts=[text] if isinstance(item, str) else None,
+            revealed=queries,
+            classifiers=None if place is None else self.classifiers.take(place),
+            itself=place if observed else None,
+        )
+        return self.pipeline.explain(made, text, [] if queries is None else queries.names)
+
+    def evaluate(
+        self,
+        dataset: Dataset,
+        *,
+        exposure: float | None = None,
+        allow_overlap: bool = False,
+        intervals: bool = True,
+    ) -> Evaluation:
+        """Accuracy on the test part of a data set, zero-shot and generalized: `metaxc.evaluation.evaluate_model`.
+
+        Args:
+            dataset: A data set with a test log and novel items, such as the one that the model was trained on.
+            exposure: What is added to the score of an item without clicks; None for the value chosen in training.
+            allow_overlap: Also where the model was trained on the test part, which is otherwise an error.
+            intervals: Whether to compute 95 % confidence intervals.
+        """
+        from metaxc.evaluation import evaluate_model
+
+        return evaluate_model(
+            self, dataset, exposure=exposure, allow_overlap=allow_overlap, intervals=intervals
         )
 
     def add(self, ids: Sequence[str], texts: Sequence[str], revealed: Revealed | None = None) -> None:
@@ -336,32 +365,7 @@ class Emmett:
     @cached_property
     def fingerprint(self) -> str:
         """Identifies the model: the same fingerprint means the same meta-classifiers."""
-        arrays: Arrays = {
-            **self.generator.arrays(),
-            "weights": self.classifiers.weights,
-            "clicks": self.classifiers.clicks,
-            "embeddings": self.embeddings,
-            "selector": self.selector.embeddings,
-            **({} if self.custom_neighbour_vectors is None else {"bank": self.custom_neighbour_vectors}),
-            **({} if self.expansion is None else self.expansion.arrays()),
-        }
-        calibration = self.calibration.model_dump()
-        # Models of the time before these two existed keep their fingerprints, and catalogs open with them.
-        for name in ("novelty_prior", "exposure"):
-            if not calibration[name]:
-                del calibration[name]
-        return json_digest(
-            [
-                self.encoder.fingerprint,
-                self.neighbours,
-                {**calibration, "neighbour_prior": self.neighbour_prior},
-                self.generator.kind,
-                self.generator.settings(),
-                repr(self.selector),
-                None if self.expansion is None else self.expansion.config.model_dump(),
-                {name: sha256(array.tobytes()).hexdigest() for name, array in arrays.items()},
-            ]
-        )
+        return compute_fingerprint(self)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model folder atomically. A selector that calls a function is not written and must be passed to

@@ -2,7 +2,8 @@
 
 The names on disk are those of the first format: `memory` is the query expansion, `bank` the neighbour vectors of a
 model with a selector of its own. Models of the time before vectors had a last coordinate, the novelty, still open: in
-them the first click ended an item's novelty.
+them the first click ended an item's novelty. Those without `trained_on.safetensors` open too: then an evaluation cannot
+notice that a test query was trained on.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from metaxc.data.input_rules import validate_tags
 from metaxc.data.text_lines import read_json_lines
 from metaxc.emmett.query_expansion import ExpansionConfig, QueryExpansion
 from metaxc.emmett.scoring import MOST, MOST_NEIGHBOURS, Calibration
+from metaxc.emmett.training_record import TrainingRecord
 from metaxc.encoders import EmbeddingCache, load_encoder
 from metaxc.errors import DataError, ModelError
 from metaxc.generators import load_generator, save_generator
@@ -70,6 +72,8 @@ def write_model(folder: Path, model: Emmett, overwrite: bool = False) -> None:
         if model.expansion is not None:
             save_arrays(new / "memory.safetensors", model.expansion.arrays())
         save_arrays(new / "index.safetensors", {"vectors": model.vectors})
+        if model.trained_on is not None:
+            model.trained_on.save(new / "trained_on.safetensors")
         _write_items(new / "items.jsonl", model.items, model.novel)
         save_json(
             new / "config.json",
@@ -191,6 +195,7 @@ def _read_parts(
         "selector": selector,
         "neighbour_vectors": selected.get("bank"),
         "expansion": expansion,
+        "trained_on": TrainingRecord.load(folder / "trained_on.safetensors"),
     }
 
 

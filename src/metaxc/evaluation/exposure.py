@@ -17,6 +17,7 @@ from metaxc.arrays import Mask, Rows
 from metaxc.data.dataset import Dataset
 from metaxc.emmett import Emmett
 from metaxc.emmett.scoring import query_vectors
+from metaxc.evaluation.overlap import check_overlap
 from metaxc.evaluation.protocol import (
     Evaluation,
     Search,
@@ -70,7 +71,9 @@ def format_exposure(exposure: float) -> str:
     return f"{exposure + 0.0:.3g}"
 
 
-def evaluate_exposures(model: Emmett, dataset: Dataset, exposures: Sequence[float]) -> list[dict[str, Any]]:
+def evaluate_exposures(
+    model: Emmett, dataset: Dataset, exposures: Sequence[float], *, allow_overlap: bool = False
+) -> list[dict[str, Any]]:
     """The generalized accuracy on the test queries by exposure: "exposure" and `TRIED_METRICS`, in percent.
 
     Queries are encoded once; each exposure is one search.
@@ -79,7 +82,9 @@ def evaluate_exposures(model: Emmett, dataset: Dataset, exposures: Sequence[floa
         model: The model.
         dataset: A data set with a test log.
         exposures: What is added to the score of an item without clicks, one value after the other.
+        allow_overlap: Also where the model was trained on the test part, which is otherwise an `OverlapError`.
     """
+    check_overlap(model, dataset, allow_overlap=allow_overlap)
     vectors = item_vectors(model, dataset)
     encode = encode_test_queries_once(lambda texts: model.encode_queries(texts)[:, :-1], dataset)
 
@@ -214,7 +219,7 @@ def compare_propensity(
     if not exposures:
         return replace(found, no_curve=why_no_curve(model.about))
     print_status(f"{METRIC} is below the {baseline}: evaluating {len(exposures)} exposures")
-    return replace(found, tried=evaluate_exposures(model, dataset, exposures))
+    return replace(found, tried=evaluate_exposures(model, dataset, exposures, allow_overlap=True))
 
 
 def _percent(value: float | None) -> str:

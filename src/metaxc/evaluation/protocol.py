@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from metaxc.encoders import Adapted, Encoder, Pretrained
 from metaxc.errors import ConfigError, DataError
 from metaxc.evaluation.by_kind import BY_KIND_CONVENTIONS, ByKind, evaluate_by_kind, training_counts
 from metaxc.evaluation.intervals import bootstrap
+from metaxc.evaluation.overlap import Overlap, check_overlap
 from metaxc.index.topk import top_k
 from metaxc.metrics import (
     PROPENSITY_A,
@@ -78,6 +79,7 @@ class Evaluation:
         queries: Rows in `dataset.test` of the evaluated queries, in the order of `per_query`.
         conventions: What the numbers mean.
         by_kind: The generalized ranking by kind of item and by training clicks; None if it was not evaluated.
+        overlap: What of the test part the model was trained on; None where no model was compared with it.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -88,6 +90,7 @@ class Evaluation:
     queries: Mapping[str, Rows] = field(repr=False)
     conventions: str = field(default=CONVENTIONS, repr=False)
     by_kind: ByKind | None = field(default=None, repr=False)
+    overlap: Overlap | None = field(default=None, repr=False)
 
     def __getitem__(self, setting: str) -> Mapping[str, float]:
         """The metrics of a setting: `evaluation["zero_shot"]["P@1"]`."""
@@ -120,6 +123,7 @@ class Evaluation:
             "counts": {setting: dict(counts) for setting, counts in self.counts.items()},
             "seconds": dict(self.seconds),
             "conventions": self.conventions,
+            **({} if self.overlap is None else {"overlap": self.overlap.to_dict()}),
         }
 
 
@@ -260,14 +264,45 @@ QueryEncoder = Callable[[Sequence[str]], Floats]
 """Query texts to (n, dim) float32."""
 
 
-def model_search(model: Emmett, dataset: Dataset, exposure: float | None = None) -> Search:
+def evaluate_model(
+    model: Emmett,
+    dataset: Dataset,
+    *,
+    exposure: float | None = None,
+    allow_overlap: bool = False,
+    settings: Sequence[str] = SETTINGS,
+    intervals: bool = True,
+    seed: int = 0,
+) -> Evaluation:
+    """Evaluate a model on the test log of a data set; an `OverlapError` if it was trained on a part of that.
+
+    Args:
+        model: The model.
+        dataset: A data set with a test log and novel items.
+        exposure: What is added to the score of an item without clicks; None for the value chosen in training.
+        allow_overlap: Evaluates what the model was trained on too; `Evaluation.overlap` says that.
+        settings, intervals, seed: As in `evaluate`.
+    """
+    overlap = check_overlap(model, dataset, allow_overlap=allow_overlap)
+    search = model_search(model, dataset, exposure, allow_overlap=True)
+    return replace(
+        evaluate(search, dataset, settings=settings, intervals=intervals, seed=seed), overlap=overlap
+    )
+
+
+def model_search(
+    model: Emmett, dataset: Dataset, exposure: float | None = None, *, allow_overlap: bool = False
+) -> Search:
     """Search by a trained model; items that the model does not know are represented as novel ones, by their texts.
 
     Args:
         model: The model.
         dataset: Has the items.
         exposure: What is added to the score of an item without clicks; None for the value chosen in training.
+        allow_overlap: Also where the model was trained on the test part, which is otherwise an `OverlapError`.
     """
+    if dataset.test is not None and dataset.novel is not None:
+        check_overlap(model, dataset, allow_overlap=allow_overlap)
     encode = partial(model.encode_queries, exposure=exposure)
     return _vector_search(encode, item_vectors(model, dataset), dataset)
 

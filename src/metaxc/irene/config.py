@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from metaxc.classifiers import OneVsAllConfig
 from metaxc.encoders import AdapterConfig
+from metaxc.encoders.base_names import Prompts
 from metaxc.encoders.onnx import Backend
 from metaxc.encoders.pretrained import DEFAULT
+from metaxc.errors import ConfigError
 from metaxc.generators import GeneratorTraining
 
 
@@ -41,7 +45,15 @@ class IreneConfig(BaseModel):
         description="adapted: the pretrained encoder, adapted to the clicks; static: token bags, no transformer; "
         "pretrained: frozen",
     )
-    base: str = Field(DEFAULT, description="pretrained weights: a name or a sentence-transformers folder")
+    base: str = Field(
+        DEFAULT,
+        description="pretrained weights: a sentence-transformers folder, or a name on the Hugging Face hub whose files "
+        "are on this machine (hf download NAME)",
+    )
+    prompts: Prompts | None = Field(
+        None,
+        description="what stands before queries and items; if not given, what the pretrained encoder was trained with",
+    )
     backend: Backend = Field(
         "auto",
         description="what computes the pretrained encoder; auto: the fastest that agrees with torch on a sample of the "
@@ -110,3 +122,50 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 """What differs from the defaults of `IreneConfig`, by the name of a size. `fast` needs no transformer, neither to train
 nor to serve; docs/results.md has what each costs and brings."""
+
+
+def with_options(config: IreneConfig, options: dict[str, Any]) -> IreneConfig:
+    """A configuration with some fields changed; those of nested settings are given as a dict of their changes.
+
+    Args:
+        config: The configuration to start from.
+        options: Values by field name. An unknown name is a `ConfigError` that suggests a known one.
+    """
+    if not options:
+        return config
+    try:
+        return IreneConfig.model_validate(merge_settings(config.model_dump(), options))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"])) or "option"
+        if first["type"] != "extra_forbidden":
+            raise ConfigError(
+                f"Invalid value for {name}", got=repr(first["input"]), expected=first["msg"]
+            ) from error
+        known = _field_names(IreneConfig)
+        near = get_close_matches(name, known, n=1) or get_close_matches(name.split(".")[-1], known, n=1)
+        raise ConfigError(
+            "Unknown option",
+            got=name,
+            expected=", ".join(IreneConfig.model_fields),
+            fix=f"did you mean {near[0]}?" if near else "see the fields of metaxc.IreneConfig",
+        ) from error
+
+
+def merge_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with some of them changed; nested ones are merged in the same way."""
+    merged = dict(settings)
+    for name, value in changes.items():
+        nested = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
+        merged[name] = merge_settings(merged[name], value) if nested else value
+    return merged
+
+
+def _field_names(model: type[BaseModel]) -> list[str]:
+    """The names of all fields, those of nested settings as "settings.field"."""
+    names = []
+    for name, field in model.model_fields.items():
+        names.append(name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            names += [f"{name}.{inner}" for inner in field.annotation.model_fields]
+    return names

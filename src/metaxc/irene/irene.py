@@ -29,7 +29,7 @@ from metaxc.emmett import Emmett
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained
 from metaxc.encoders.onnx import onnx_versions
 from metaxc.generators import GeneratorTraining
-from metaxc.irene.config import IreneConfig, MetaTrainingConfig
+from metaxc.irene.config import IreneConfig, MetaTrainingConfig, with_options
 from metaxc.irene.training_run import TrainingRun, pretrained_encoder
 
 
@@ -38,13 +38,16 @@ class Irene:
 
     Args:
         config: What to train; the defaults when None.
-        encoder: An encoder of your own in place of `config.encoder`; used as it is.
+        encoder: An encoder of your own, used as it is; or the name of a kind, as in `IreneConfig.encoder`.
         cache: Keeps the pretrained encoder's embeddings on disk; None keeps none.
         encoder_cache: A folder that keeps adapted encoders, so that models that differ in everything else adapt each
             only once.
+        options: Fields of `IreneConfig`, by name; those of nested settings as a dict.
 
     Example:
         >>> model = Irene().fit(dataset)  # doctest: +SKIP
+        >>> Irene(neighbours=5, exposure=0.5, adapter={"epochs": 10}).config.neighbours
+        5
         >>> model.search(["acute chest pain"], k=5)  # doctest: +SKIP
     """
 
@@ -52,11 +55,14 @@ class Irene:
         self,
         config: IreneConfig | None = None,
         *,
-        encoder: Encoder | None = None,
+        encoder: Encoder | str | None = None,
         cache: EmbeddingCache | None = None,
         encoder_cache: Path | None = None,
+        **options: Any,
     ):
-        self.config = config or IreneConfig()
+        if isinstance(encoder, str):
+            options["encoder"], encoder = encoder, None
+        self.config = with_options(config or IreneConfig(), options)
         self.encoder = encoder
         self.cache = cache
         self.encoder_cache = encoder_cache
@@ -64,7 +70,8 @@ class Irene:
 
     @classmethod
     def paper(cls, **kwargs: Any) -> Irene:
-        """The paper's own choices: frozen base, one-vs-all classifiers, K = 3, one post-norm layer."""
+        """The paper's own choices: frozen base, one-vs-all classifiers, K = 3, one post-norm layer; the arguments are
+        those of `Irene`."""
         config = IreneConfig(
             encoder="pretrained",
             classifiers="one_vs_all",
@@ -77,7 +84,8 @@ class Irene:
         return cls(config, **kwargs)
 
     def __repr__(self) -> str:
-        return f"Irene({self.config!r})"
+        changed = self.config.model_dump(exclude_defaults=True)
+        return f"Irene({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
     def fit(
         self,

@@ -17,10 +17,11 @@ from metaxc.artifacts import Stages, load_arrays, load_json, save_arrays, save_j
 from metaxc.classifiers import Classifiers
 from metaxc.data import Dataset
 from metaxc.data.clicks import training_clicks
-from metaxc.data.folds import Fold, draw_folds
+from metaxc.data.folds import FEWEST_ITEMS, FEWEST_QUERIES, Fold, draw_folds
 from metaxc.data.same_texts import own_text_pairs, rows_by_text
 from metaxc.emmett import Emmett
 from metaxc.emmett.scoring import scale_by_trust
+from metaxc.emmett.training_record import TrainingRecord
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
 from metaxc.encoders.adapted import Adapted
 from metaxc.encoders.learning import CachedEncoding, Encoding, FixedEncoding, TowerEncoding
@@ -41,6 +42,8 @@ from metaxc.tuning import (
 )
 
 CURVE_POINTS = 100
+TOO_FEW = f"too few clicks: a fold needs {FEWEST_ITEMS} items and {FEWEST_QUERIES} queries to hold out"
+"""Why constants are not chosen."""
 
 
 class TrainingRun:
@@ -110,7 +113,7 @@ class TrainingRun:
 
         folder = self.stages.run("tune", {"inputs": self.inputs}, choose)
         constants = Constants.from_dict(load_json(folder / "constants.json"))
-        self.stages.report(f"chosen on pseudo-novel items: {constants}")
+        self.stages.report(f"{_where_chosen(constants)}: {constants}")
         if not (folder / "losses.json").exists():
             return constants, None
         nothing = np.empty((0, 0), np.float32)
@@ -121,8 +124,7 @@ class TrainingRun:
         and R@10, zero-shot and among all items."""
         if not folds:
             constants = default_constants(self.parts)
-            reason = "too few data to choose by" if self.config.folds else "not asked for"
-            constants.pseudo_novel["skipped"] = reason
+            constants.pseudo_novel["skipped"] = TOO_FEW if self.config.folds else "not asked for"
             given = self.config.adapter.extent
             return replace(constants, adaptation=1.0 if given is None else given), None
         data = (self.observed, self.query_rows, self.clicks)
@@ -278,6 +280,7 @@ class TrainingRun:
             "calibration": constants.calibration,
             "neighbour_vectors": trained.classifiers if self.parts.keeps_neighbour_vectors else None,
             "expansion": expansion,
+            "trained_on": TrainingRecord.of(self.dataset),
             "about": self._about(constants, encoder, trained.losses),
         }
 
@@ -318,6 +321,12 @@ class TrainingRun:
         }
 
 
+def _where_chosen(constants: Constants) -> str:
+    """What the constants are: chosen, or the defaults and why."""
+    skipped = constants.pseudo_novel.get("skipped")
+    return f"default constants, none chosen ({skipped})" if skipped else "chosen on pseudo-novel items"
+
+
 def pretrained_encoder(
     config: IreneConfig, dataset: Dataset, cache: EmbeddingCache | None, report: Callable[[str], None]
 ) -> Pretrained:
@@ -325,7 +334,7 @@ def pretrained_encoder(
     # Static towers take only tokens and token vectors from it: nothing is computed that could be faster.
     backend = "torch" if config.encoder == "static" else config.backend
     texts = [*dataset.items.texts, *dataset.train.queries.texts]
-    return Pretrained(config.base, cache, backend, texts=texts, report=report)
+    return Pretrained(config.base, cache, backend, prompts=config.prompts, texts=texts, report=report)
 
 
 def _learning_curves(losses: dict[str, list[float]]) -> dict[str, dict[str, list[float]]]:

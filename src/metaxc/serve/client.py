@@ -1,14 +1,14 @@
 """A Python client of the service, with the operations, records and errors of the catalog.
 
 with Client("http://127.0.0.1:8765") as client:
-    client.add([NewItem("a", "a red chair")])
+    client.add([{"id": "a", "text": "a red chair"}])
     client.search(["somewhere to sit"])
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
@@ -84,11 +84,10 @@ class Client:
         """Close the connections."""
         self._http.close()
 
-    def add(self, items: Iterable[NewItem]) -> records.AddResult:
-        """Add items, all or none."""
-        return self._request(
-            records.AddResult, "POST", "/v1/items", {"items": [asdict(item) for item in items]}
-        )
+    def add(self, items: Iterable[NewItem | Mapping[str, Any]]) -> records.AddResult:
+        """Add items, all or none: `NewItem`s, or mappings with "id", "text" and, if wanted, "tags"."""
+        body = {"items": [asdict(NewItem.of(item)) for item in items]}
+        return self._request(records.AddResult, "POST", "/v1/items", body)
 
     def update(self, id: str, text: str | None = None, tags: Sequence[str] | None = None) -> Item:
         """Change an item's text or tags; None keeps the value."""

@@ -1,8 +1,12 @@
 """Learning curves, warnings, and rows of other systems."""
 
+from copy import copy
+
 import pytest
 
+from metaxc.emmett.training_record import TrainingRecord
 from metaxc.errors import DataError
+from metaxc.evaluation import find_overlap
 from metaxc.research.report import read_bench_rows
 from metaxc.research.report.report_data import (
     LearningCurve,
@@ -27,12 +31,23 @@ def test_learning_curves_where_the_model_has_them():
 
 
 def test_a_model_of_another_split_gives_warnings(world, model):
-    assert find_warnings(model, world.dataset) == []
+    model = replace_record(model, TrainingRecord.of(world.dataset))
+    assert find_warnings(model, world.dataset, find_overlap(model, world.dataset)) == []
     novel = world.dataset.novel_mask.copy()
     novel[:2] = True
-    other, observed = find_warnings(model, world.dataset.with_novel(novel))
+    changed = world.dataset.with_novel(novel)
+    other, observed = find_warnings(model, changed, find_overlap(model, changed))
     assert "different data" in other
-    assert observed.startswith("2 of the 42 novel items were observed")
+    assert observed.startswith("The model was trained on 2 of 42 novel items")
+    unknown = replace_record(model, None)
+    (warning,) = find_warnings(unknown, world.dataset, find_overlap(unknown, world.dataset))
+    assert "no record" in warning
+
+
+def replace_record(model, record):
+    other = copy(model)
+    other.trained_on = record
+    return other
 
 
 class TestBench:

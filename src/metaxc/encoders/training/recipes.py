@@ -220,6 +220,9 @@ def train_encoder(
         sentence_transformer.max_seq_length = min(
             config.max_tokens, sentence_transformer.max_seq_length or 512
         )
+        if pretrained.prompts:
+            prompts = {"query": pretrained.prompts.query, "document": pretrained.prompts.item}
+            sentence_transformer.prompts = prompts
         with atomic_folder(out, ENCODER_KIND, overwrite=overwrite) as new:
             sentence_transformer.save(str(new), create_model_card=False)
             record.write(new)
@@ -269,7 +272,12 @@ def _run_stages(
         queries: list[str], items: list[str], clicks: csr_array, batches: Batches, steps: int, **parts: Any
     ) -> None:
         encoder = TransformerDualEncoder(
-            model, tokenizer, queries, items, scale=config.scale, low_precision=has_bfloat16()
+            model,
+            tokenizer,
+            pretrained.prompts.before_queries(queries),
+            pretrained.prompts.before_items(items),
+            scale=config.scale,
+            low_precision=has_bfloat16(),
         ).to(training_device())
         name = f"{len(history.losses)}-{steps}"
         checkpoint = Checkpoint(checkpoints / name, json_digest([key, name]))

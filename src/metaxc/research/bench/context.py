@@ -7,7 +7,7 @@ determines them. Both stay in the benchmark's folder for other rows and tables.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from metaxc.emmett import Emmett
 from metaxc.encoders import EmbeddingCache, Encoder
 from metaxc.errors import ModelError
 from metaxc.irene import Irene, IreneConfig
+from metaxc.irene.config import merge_settings
 
 
 class Context:
@@ -66,7 +67,7 @@ class Context:
 
     def changed(self, **changes: Any) -> IreneConfig:
         """The default configuration with these changes; nested settings as dicts of their changes."""
-        return IreneConfig.model_validate(_merge(self.config.model_dump(), changes))
+        return IreneConfig.model_validate(merge_settings(self.config.model_dump(), changes))
 
     def irene(self, config: IreneConfig) -> Irene:
         """The training of a configuration; its adapted encoders are kept in the folder."""
@@ -95,11 +96,3 @@ class Context:
         model.save(folder, overwrite=True)
         discard_results(stages, STAGE_KIND)
         return model
-
-
-def _merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(settings)
-    for name, value in changes.items():
-        nested = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
-        merged[name] = _merge(merged[name], value) if nested else value
-    return merged

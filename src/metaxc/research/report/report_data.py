@@ -21,6 +21,7 @@ from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder, Pretrained
 from metaxc.errors import DataError
 from metaxc.evaluation.by_kind import KINDS
+from metaxc.evaluation.overlap import Overlap, check_overlap
 from metaxc.evaluation.protocol import SETTINGS, Search, encoder_search, model_search
 from metaxc.research.latency import ModelLatency, measure_latency
 from metaxc.research.report.comparison import (
@@ -147,6 +148,7 @@ def build_report(
     dataset: Dataset,
     *,
     bench: Sequence[BenchRow] = (),
+    allow_overlap: bool = False,
     print_status: Callable[[str], None] = lambda line: None,
 ) -> Report:
     """Evaluate a model and measure its latency.
@@ -156,10 +158,13 @@ def build_report(
         bare: The encoder to compare with: the pretrained one, without any training on clicks.
         dataset: A data set with novel items and a test log.
         bench: Rows of other systems to show.
+        allow_overlap: Also where the model was trained on the test part, with a warning on the page; otherwise that is
+            an `OverlapError`.
         print_status: Called with a line before each long step.
     """
+    overlap = check_overlap(model, dataset, allow_overlap=allow_overlap)
     searches: list[tuple[str, str, Callable[[], Search]]] = [
-        (MODEL, "metaxc, this model", lambda: model_search(model, dataset))
+        (MODEL, "metaxc, this model", lambda: model_search(model, dataset, allow_overlap=True))
     ]
     if model.encoder.fingerprint != bare.fingerprint:
         name = f"its {model.encoder.kind} encoder alone"
@@ -191,7 +196,7 @@ def build_report(
         {str(stage): float(seconds) for stage, seconds in (model.about.get("seconds") or {}).items()},
         build_bench_tables(bench),
         any(n.weight for item in (*gains.gained, *gains.lost) for n in item.neighbours),
-        find_warnings(model, dataset),
+        find_warnings(model, dataset, overlap),
         systems[0].evaluation.conventions,
     )
 
@@ -214,19 +219,16 @@ def learning_curves(about: Mapping[str, Any]) -> list[LearningCurve]:
     return curves
 
 
-def find_warnings(model: Emmett, dataset: Dataset) -> list[str]:
+def find_warnings(model: Emmett, dataset: Dataset, overlap: Overlap) -> list[str]:
     """Reasons why the numbers may not mean what they seem to."""
     warnings = []
     trained_on = (model.about.get("data") or {}).get("fingerprint")
     if trained_on not in (None, dataset.fingerprint):
         warnings.append("The model was trained on different data than it is evaluated on here.")
-    observed = {model.items.ids[row] for row in model.observed.tolist()}
-    known = sum(dataset.items.ids[row] in observed for row in dataset.novel_rows)
-    if known:
-        warnings.append(
-            f"{known:,} of the {len(dataset.novel_rows):,} novel items were observed in training: "
-            "for them the zero-shot numbers are not zero-shot."
-        )
+    if not overlap.is_fair:
+        warnings.append(f"{overlap.describe()}: the figures are too high and not comparable with others.")
+    elif overlap.repeated_clicks or not overlap.is_recorded:
+        warnings.append(f"{overlap.describe()}.")
     return warnings
 
 

@@ -1,0 +1,76 @@
+"""Which model and which item: a model in words, its fingerprint, and one of its items by id."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from metaxc.arrays import Rows
+from metaxc.artifacts import Arrays, json_digest
+from metaxc.errors import DataError
+
+if TYPE_CHECKING:
+    from metaxc.emmett.model import Emmett
+
+
+def find_item(model: Emmett, id: str) -> tuple[str, Rows | None]:
+    """The text of one of a model's items, and its (1,) place among the observed ones; None for a novel item."""
+    row = model.items.row_of.get(id)
+    if row is None:
+        near = get_close_matches(id, model.items.ids, n=3)
+        raise DataError(
+            "The model has no item with this id",
+            got=repr(id),
+            expected=f"one of its {len(model.items):,} items"
+            + (f", such as {', '.join(near)}" if near else ""),
+            fix="check the id, or give the text of a new item in its place",
+        )
+    place = np.flatnonzero(model.observed == row)
+    return model.items.texts[row], place if len(place) else None
+
+
+def describe_model(model: Emmett) -> dict[str, str]:
+    """What a model is, by name, for people."""
+    data = model.about.get("data") or {}
+    novel = len(model.items) - len(model.observed)
+    return {
+        "items": f"{len(model.items):,} items, {novel:,} of them novel",
+        "encoder": f"{model.encoder.kind} encoder, {model.encoder.dim} dimensions",
+        "generator": model.generator.kind,
+        "K": str(model.neighbours),
+        "exposure": f"{model.calibration.exposure:.3g}",
+        **({"trained on": str(data["name"])} if "name" in data else {}),
+    }
+
+
+def compute_fingerprint(model: Emmett) -> str:
+    """See `Emmett.fingerprint`."""
+    arrays: Arrays = {
+        **model.generator.arrays(),
+        "weights": model.classifiers.weights,
+        "clicks": model.classifiers.clicks,
+        "embeddings": model.embeddings,
+        "selector": model.selector.embeddings,
+        **({} if model.custom_neighbour_vectors is None else {"bank": model.custom_neighbour_vectors}),
+        **({} if model.expansion is None else model.expansion.arrays()),
+    }
+    calibration = model.calibration.model_dump()
+    # Models of the time before these two existed keep their fingerprints, and catalogs open with them.
+    for name in ("novelty_prior", "exposure"):
+        if not calibration[name]:
+            del calibration[name]
+    return json_digest(
+        [
+            model.encoder.fingerprint,
+            model.neighbours,
+            {**calibration, "neighbour_prior": model.neighbour_prior},
+            model.generator.kind,
+            model.generator.settings(),
+            repr(model.selector),
+            None if model.expansion is None else model.expansion.config.model_dump(),
+            {name: sha256(array.tobytes()).hexdigest() for name, array in arrays.items()},
+        ]
+    )
