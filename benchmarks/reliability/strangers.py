@@ -356,7 +356,7 @@ def run(scale: Scale, before: Path | None = None, *, judge_times: bool = True) -
     started = time.perf_counter()
     source = Path(metaxc.__file__).parents[1]
     found: dict[str, Any] = {
-        "commit": git_commit(source),
+        "commit": git_commit(source / "metaxc"),
         "command": " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]]),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start",
         "files that the service may open": FILES,
@@ -365,7 +365,8 @@ def run(scale: Scale, before: Path | None = None, *, judge_times: bool = True) -
         model = Path(folder) / "model"
         small_model().save(model)
         if before is not None:
-            found["before"] = {"commit": git_commit(before), **attack_all(model, before, scale, fresh=True)}
+            found["before"] = attack_all(model, before, scale, fresh=True)
+            found["before"]["commit"] = git_commit(before / "metaxc")
         found["after"] = attack_all(model, source, scale, fresh=False)
     found["seconds"] = round(time.perf_counter() - started, 1)
     return {**found, "problems": problems(found["after"], judge_times)}
