@@ -334,7 +334,8 @@ def run(
         "encoder": "of the model" if model else f"{1000 * token_seconds:g} ms per token",
     }
     if source is not None:
-        found["before"] = measure(size, model, data, source, token_seconds)
+        earlier = measure(size, model, data, source.resolve(), token_seconds)
+        found["before"] = {"commit": git_commit(source / "metaxc"), **earlier}
     found["after"] = measure(size, model, data, None, token_seconds)
     return {**found, "problems": find_problems(found["after"])}
 

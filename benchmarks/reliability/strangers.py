@@ -12,6 +12,8 @@ Attacks, each from processes of their own, whose connections are opened again a 
 - bodies: 520 requests that announce a body, most of them to open paths, and send a byte of it per second;
 - pipelines: 520 connections that send 200 requests at once and read no response;
 - all: these three together;
+- elsewhere: these three, at a server that does nothing, so that the service has no strangers: what the attackers take
+  from it by running on the same machine, the least that "all" can show;
 - methods: 10,000 requests with invented methods, to two paths.
 
 With `--before`, the same attacks run against other source code first: with that of version 0.1.0 (commit a28362e) the
@@ -198,8 +200,8 @@ def read_answer(wire: socket.socket, until: float) -> tuple[int, bytes]:
 
 
 @contextmanager
-def attacking(port: int, kind: str, count: int) -> Iterator[subprocess.Popen[str]]:
-    """Strangers in a process of their own."""
+def attacking(port: int, kind: str, count: int) -> Iterator[str]:
+    """Strangers in a process of their own; the first line that it tells."""
     command = [sys.executable, str(HERE / "stranger_clients.py"), "--port", str(port), "--kind", kind]
     process = subprocess.Popen(
         [*command, "--count", str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -207,8 +209,7 @@ def attacking(port: int, kind: str, count: int) -> Iterator[subprocess.Popen[str
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdout.readline()
-        yield process
+        yield process.stdout.readline()
     finally:
         process.stdin.close()
         process.stdout.close()
@@ -290,10 +291,13 @@ def attack(server: Server, name: str, scale: Scale) -> dict[str, Any]:
         found = invent_methods(server, scale.methods)
     else:
         idle = measure(server, scale.seconds)
-        kinds = scale.strangers if name == "all" else {name: scale.strangers[name]}
+        kinds = {name: scale.strangers[name]} if name in scale.strangers else scale.strangers
         with ExitStack() as attacks:
+            port = server.port
+            if name == "elsewhere":
+                port = int(attacks.enter_context(attacking(0, "sink", FILES - 256)))
             for kind, count in kinds.items():
-                attacks.enter_context(attacking(server.port, kind, count))
+                attacks.enter_context(attacking(port, kind, count))
             measure(server, scale.settle)
             during = measure(server, scale.seconds)
         found = {
@@ -308,7 +312,7 @@ def attack(server: Server, name: str, scale: Scale) -> dict[str, Any]:
 def attack_all(model: Path, source: Path, scale: Scale, *, fresh: bool) -> dict[str, Any]:
     """All attacks on one service; with `fresh`, each on a service of its own, which may not survive it."""
     found: dict[str, Any] = {}
-    names = (*scale.strangers, "all", "methods")
+    names = (*scale.strangers, "all", "elsewhere", "methods")
     for group in [(name,) for name in names] if fresh else [names]:
         with serving(model, source) as server:
             for name in group:
@@ -352,7 +356,7 @@ def run(scale: Scale, before: Path | None = None, *, judge_times: bool = True) -
     started = time.perf_counter()
     source = Path(metaxc.__file__).parents[1]
     found: dict[str, Any] = {
-        "commit": git_commit(source),
+        "commit": git_commit(source / "metaxc"),
         "command": " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]]),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start",
         "files that the service may open": FILES,
@@ -361,7 +365,8 @@ def run(scale: Scale, before: Path | None = None, *, judge_times: bool = True) -
         model = Path(folder) / "model"
         small_model().save(model)
         if before is not None:
-            found["before"] = {"commit": git_commit(before), **attack_all(model, before, scale, fresh=True)}
+            found["before"] = attack_all(model, before, scale, fresh=True)
+            found["before"]["commit"] = git_commit(before / "metaxc")
         found["after"] = attack_all(model, source, scale, fresh=False)
     found["seconds"] = round(time.perf_counter() - started, 1)
     return {**found, "problems": problems(found["after"], judge_times)}

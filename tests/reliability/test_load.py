@@ -84,7 +84,7 @@ def test_strangers_cannot_stop_the_service_or_make_it_grow():
 
     found = run(SHORT, judge_times=False)
     assert found["problems"] == []
-    assert found["after"].keys() == {"idle", "bodies", "pipelines", "all", "methods"}
+    assert found["after"].keys() == {"idle", "bodies", "pipelines", "all", "elsewhere", "methods"}
     assert found["after"]["idle"]["strangers"] > found["files that the service may open"]
     metrics = found["after"]["methods"]["/metrics, bytes"]
     assert abs(metrics["after"] - metrics["before"]) < 500

@@ -79,6 +79,19 @@ def test_errors_are_raised_as_the_types_of_the_catalog(catalog):
                 invalid()
 
 
+def test_the_service_is_told_how_long_the_client_waits(catalog):
+    with running(catalog) as url:
+        for timeout, told in ((60.0, "60"), (2.5, "2.5"), (0.25, "0.25"), (1e9, "999999"), (1e-7, "0")):
+            with Client(url, timeout=timeout) as client:
+                assert client._http.headers["prefer"] == f"wait={told}"
+                client._http.timeout = 30
+                if timeout < 0.1:
+                    with pytest.raises(NotReadyError, match="Prefer: wait=SECONDS"):
+                        client.search(["fresh bread"])
+                else:
+                    assert client.search(["fresh bread"]).answers
+
+
 def test_the_client_sends_its_token(catalog):
     with running(catalog, ServeSettings(tokens={"read": READ, "write": WRITE})) as url:
         with Client(url) as stranger, pytest.raises(UnauthorizedError, match="Bearer"):

@@ -2,9 +2,11 @@
 
 import asyncio
 import errno
+import gc
 import logging
 import socket
 import threading
+import weakref
 from contextlib import contextmanager
 
 import pytest
@@ -13,10 +15,13 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from metaxc.cli.serve_command import listen
-from metaxc.serve import http_server
+from metaxc.serve import acceptor, guarded_connection, http_server
+from metaxc.serve.acceptor import Acceptor
 from metaxc.serve.connection_table import ConnectionTable
-from metaxc.serve.http_server import Acceptor, Edge, HttpServer, Turns
+from metaxc.serve.guarded_connection import Edge, GuardedConnection
+from metaxc.serve.http_server import HttpServer
 from metaxc.serve.serve_settings import ServeSettings
+from metaxc.serve.stranger_turns import StrangerSelector, Turns
 
 TOKEN = "w" * 20
 LARGE = 16 << 20  # bytes: more than the buffers of both ends hold
@@ -26,8 +31,8 @@ PATIENCE = 30  # seconds; no test takes as long unless it fails
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch):
     monkeypatch.setattr(http_server, "SWEEP_INTERVAL", 0.02)
-    monkeypatch.setattr(http_server, "DRAIN_TIMEOUT", 0.1)
-    monkeypatch.setattr(http_server, "defer_accept", lambda listening, seconds: None)
+    monkeypatch.setattr(guarded_connection, "DRAIN_TIMEOUT", 0.1)
+    monkeypatch.setattr(acceptor, "defer_accept", lambda listening, seconds: None)
 
 
 class SmallApp:
@@ -131,7 +136,7 @@ def test_idle_strangers_are_left_to_the_system(monkeypatch):
 
 def test_strangers_that_wait_for_their_turn_are_replaced_by_newer_ones(monkeypatch):
     waiting = []
-    monkeypatch.setattr(Turns, "wait", lambda turns, function: waiting.append(function))
+    monkeypatch.setattr(Turns, "wait", lambda turns, network, function: waiting.append(function))
     with serving(SmallApp(), max_connections=8, header_timeout=600) as connect:
         strangers = [connect(request()) for _ in range(20)]
         assert is_closed(strangers[0])
@@ -186,7 +191,7 @@ def test_an_unwanted_body_that_arrives_leaves_the_connection_usable():
 
 
 def test_an_unwanted_body_without_end_is_not_read_to_its_end(monkeypatch):
-    monkeypatch.setattr(http_server, "DRAIN_TIMEOUT", 600.0)
+    monkeypatch.setattr(guarded_connection, "DRAIN_TIMEOUT", 600.0)
     with serving(SmallApp()) as connect:
         client = connect(request("/", "POST", **{"Content-Length": 1 << 40}))
         assert read_response(client) == OK
@@ -217,7 +222,7 @@ def test_a_stranger_gets_one_response_to_a_pipeline_and_an_admitted_client_all()
 
 def test_a_request_with_a_token_does_not_wait_for_its_turn(monkeypatch):
     """The turn of strangers never comes here."""
-    monkeypatch.setattr(Turns, "wait", lambda turns, function: None)
+    monkeypatch.setattr(Turns, "wait", lambda turns, network, function: None)
     with serving(SmallApp()) as connect:
         stranger = connect(request())
         for name in ("Authorization", "authorization"):
@@ -243,18 +248,67 @@ def test_invalid_requests_do_not_fill_the_log(caplog):
     assert sum("Invalid HTTP request" in record.getMessage() for record in caplog.records) == 5
 
 
-def test_one_stranger_per_turn_of_the_event_loop():
-    async def run():
-        turns, ran = Turns(), []
-        for number in range(3):
-            turns.wait(lambda number=number: ran.append(number))
-        turns.wait(lambda: turns.wait(lambda: ran.append("late")))
-        for expected in ([0], [0, 1], [0, 1, 2], [0, 1, 2], [0, 1, 2, "late"]):
-            await asyncio.sleep(0)
-            assert ran == expected
-        assert len(turns) == 0
+def test_strangers_wait_as_long_as_requests_with_a_token_are_served(monkeypatch):
+    counts = []
+    begin, end = Turns.begin_client, Turns.end_client
+    monkeypatch.setattr(Turns, "begin_client", lambda turns: (counts.append(1), begin(turns)))
+    monkeypatch.setattr(Turns, "end_client", lambda turns: (counts.append(-1), end(turns)))
+    token = {"Authorization": f"Bearer {TOKEN}"}
+    with serving(SmallApp()) as connect:
+        client = connect(request("/admitted", **token))
+        assert read_response(client) == OK
+        client.sendall(request("/admitted", **token))
+        assert read_response(client) == OK
+        assert read_response(connect(request())) == OK
+        assert counts == [1, -1, 1, -1]
+        client.sendall(b"GET /admi")  # ... and leaves
+        client.close()
+        assert read_response(connect(request("/", **token))) == OK  # a token, though nothing needs it
+        while sum(counts):
+            assert read_response(connect(request())) == OK
+    assert counts.count(1) == 4
 
-    asyncio.run(run())
+
+def test_hundreds_of_strangers_that_send_at_once_are_read_in_parts():
+    """And an admitted client is not among them."""
+    with serving(SmallApp(), header_timeout=600) as connect:
+        selector = connect.server.edge.selector
+        client = connect(request("/admitted", Authorization=f"Bearer {TOKEN}"))
+        assert read_response(client) == OK
+        strangers = [connect(b"GET / HTTP/1.1\r\n") for _ in range(40)]
+        while len(selector._marked) < 40:
+            assert read_response(connect(request(Connection="close"))) == OK
+        for stranger in strangers:
+            stranger.sendall(b"Host: localhost\r\n\r\n")
+        client.sendall(request("/admitted"))
+        assert read_response(client) == OK
+        assert [read_response(stranger) for stranger in strangers] == [OK] * 40
+        late = strangers[0]
+        late.sendall(request("/admitted", Authorization=f"Bearer {TOKEN}"))
+        assert read_response(late) == OK
+        assert len(selector._marked) == 39
+    assert not selector._marked
+
+
+@pytest.mark.parametrize(
+    "sent", [request(), request() * 3, request("/", "POST", **{"Content-Length": 100}) + b"{"]
+)
+def test_connections_that_have_gone_need_no_garbage_collector(sent, monkeypatch):
+    made = weakref.WeakSet()
+    connection_made = GuardedConnection.connection_made
+    monkeypatch.setattr(
+        GuardedConnection, "connection_made", lambda one, wire: (made.add(one), connection_made(one, wire))
+    )
+    gc.disable()
+    try:
+        with serving(SmallApp(), idle_timeout=0.1) as connect:
+            for _ in range(10):
+                assert is_closed(connect(sent))
+            assert made  # the last ones, until the server has noticed
+            while len(made) > 1:
+                assert read_response(connect(request(Connection="close"))) == OK
+    finally:
+        gc.enable()
 
 
 class FullListener:
@@ -275,16 +329,17 @@ class FullListener:
 
 
 def test_accepting_stops_for_a_while_when_no_file_descriptor_is_left(caplog, monkeypatch):
-    monkeypatch.setattr(http_server, "ACCEPT_RETRY", 600)
+    monkeypatch.setattr(acceptor, "ACCEPT_RETRY", 600)
     made_room = []
 
     async def run():
-        edge = Edge(ServeSettings(), ConnectionTable(5), Turns())
+        edge = Edge(ServeSettings(), ConnectionTable(5), Turns(), StrangerSelector())
         monkeypatch.setattr(edge.table, "make_room", lambda: made_room.append(1))
-        acceptor = Acceptor(FullListener(), edge, None)
+        accepting = Acceptor(FullListener(), edge, None)
         for _ in range(20):
             await asyncio.sleep(0)
-        acceptor.close()
+        accepting.close()
+        edge.selector.close()
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(run())

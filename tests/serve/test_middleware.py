@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 from running_service import HOME, add
 
 from metaxc.serve.app import make_app
+from metaxc.serve.bearer_tokens import is_same_token
 from metaxc.serve.middleware import (
     PROBE,
     PUBLIC,
@@ -17,7 +18,6 @@ from metaxc.serve.middleware import (
     AccessControl,
     RoutePolicy,
     RouteTable,
-    is_same_token,
 )
 from metaxc.serve.serve_settings import ServeSettings
 

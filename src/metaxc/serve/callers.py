@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from metaxc.errors import DataError
+from metaxc.serve.bearer_tokens import read_bearer
 from metaxc.serve.request_queue import Caller
 from metaxc.serve.serve_settings import TokenSettings
 
@@ -25,7 +26,7 @@ def identify_client(scope: Scope, tokens: TokenSettings) -> Hashable:
     gets more turns by it."""
     token = ""
     if tokens.required:  # and thus a valid one: others do not get so far
-        token = Headers(scope=scope).get("authorization", "").partition(" ")[2].strip()
+        token = read_bearer(Headers(scope=scope).get("authorization", ""))
     return token, (scope.get("client") or ("",))[0]
 
 

@@ -32,6 +32,7 @@ from metaxc.serve.http_errors import (
 from metaxc.serve.serve_settings import is_loopback
 
 Record = TypeVar("Record")
+MAX_WAIT = 999_999.0  # seconds: longer ones are no valid value of the header
 
 
 class Client:
@@ -40,7 +41,8 @@ class Client:
     Args:
         url: The address of the service, for example http://127.0.0.1:8765.
         token: The read token or the write token, if the service requires one.
-        timeout: Seconds to wait for a response.
+        timeout: Seconds to wait for a response. The service is told (`Prefer: wait=SECONDS`), and refuses at once what
+            it does not expect to answer in that time.
         verify: For https, the certificates to trust where those of public authorities do not do:
             `ssl.create_default_context(cafile=...)`.
     """
@@ -65,7 +67,7 @@ class Client:
         self.url = url.rstrip("/")
         self._http = httpx.Client(
             base_url=self.url,
-            headers={"Authorization": f"Bearer {token}"} if token else {},
+            headers=_headers(token, timeout),
             timeout=timeout,
             verify=verify,
             trust_env=not is_loopback(address.hostname),  # this machine needs no proxy to reach itself
@@ -193,6 +195,11 @@ class Client:
         if not response.is_success:
             raise _read_error(response)
         return TypeAdapter(record).validate_json(response.content)
+
+
+def _headers(token: str | None, timeout: float) -> dict[str, str]:
+    wait = f"{min(timeout, MAX_WAIT):.6f}".rstrip("0").rstrip(".")
+    return {"Prefer": f"wait={wait}", **({"Authorization": f"Bearer {token}"} if token else {})}
 
 
 def _item_path(id: str) -> str:

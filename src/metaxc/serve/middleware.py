@@ -11,7 +11,6 @@ no body and is not counted, so that nobody can take room from others by calling 
 
 from __future__ import annotations
 
-import hmac
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -19,12 +18,12 @@ from typing import Any, Literal
 
 from fastapi import Depends, FastAPI, Request, Security
 from fastapi.security import HTTPBearer
-from pydantic import SecretStr
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from metaxc.errors import DataError, MetaxcError
+from metaxc.serve.bearer_tokens import has_token, is_same_token, read_bearer
 from metaxc.serve.callers import identify_client
 from metaxc.serve.http_errors import (
     STATUS_TITLES,
@@ -35,7 +34,7 @@ from metaxc.serve.http_errors import (
 )
 from metaxc.serve.prometheus_metrics import Metrics
 from metaxc.serve.request_origin import check_content_type, check_origin
-from metaxc.serve.serve_settings import ServeSettings, TokenSettings, is_loopback
+from metaxc.serve.serve_settings import ServeSettings, is_loopback
 
 Access = Literal["probe", "public", "read", "write"]
 QueueName = Literal["search", "read", "write"]
@@ -257,22 +256,3 @@ class AccessControl:
         name = header.rsplit(":", 1)[0] if not header.endswith("]") else header
         network = self.settings.network
         return is_loopback(name) or name in (network.host, *network.allowed_hosts)
-
-
-def has_token(header: str, tokens: TokenSettings) -> bool:
-    """Whether an Authorization header has one of the service's tokens."""
-    given = read_bearer(header)
-    return is_same_token(given, tokens.write) or is_same_token(given, tokens.read)
-
-
-def read_bearer(header: str) -> str:
-    """The token in an Authorization header; empty if there is none."""
-    scheme, _, value = header.partition(" ")
-    return value.strip() if scheme.lower() == "bearer" else ""
-
-
-def is_same_token(given: str, token: SecretStr | None) -> bool:
-    """Compare tokens in a time that does not depend on how many characters match."""
-    if token is None:
-        return False
-    return hmac.compare_digest(given.encode("utf-8"), token.get_secret_value().encode("utf-8"))
