@@ -90,3 +90,8 @@ def test_check_gives_the_verdict_first_and_fix_writes_a_copy(tmp_path):
     assert "clicks.tsv: header row: 1 line skipped" in fixed.stdout
     assert run("data", "check", clean).stdout.startswith(f"{clean} can be used: 0 errors")
     assert (data / "clicks.tsv").read_text().startswith("query")  # the source stays as it is
+
+
+def test_a_repository_is_needed_for_commits_and_for_nothing_else(tmp_path):
+    for arguments in (("commits", tmp_path / "out"), ("icd10cm", tmp_path / "out", "--repo", tmp_path)):
+        assert "--repo" in str(run("data", "get", *arguments).exception)

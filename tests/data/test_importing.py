@@ -183,3 +183,8 @@ def test_a_wide_arrow_table_and_long_texts():
 def test_an_unknown_option_is_an_error():
     with pytest.raises(TypeError, match="colour"):
         Dataset.from_pandas(ITEMS, EVENTS, colour="red")
+
+
+def test_the_column_with_the_name_of_the_item_id_is_the_clicked_item():
+    events = {"query": ["fruit"], "product_id": [17], "sku": ["a"]}
+    assert Dataset.from_pandas(ITEMS, events).train.clicks.nnz == 1

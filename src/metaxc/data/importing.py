@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from metaxc.data.check import CheckReport, report_contents
 from metaxc.data.column_names import UBI_ACTION

@@ -21,7 +21,7 @@ import numpy as np
 from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.artifacts import json_digest, write_atomically
 from metaxc.data.dataset import ClickLog, Dataset, Texts, Time, check_novel
-from metaxc.data.same_texts import find_same_texts
+from metaxc.data.same_texts import find_same_texts, normalise_text, rows_by_text
 from metaxc.data.text_files import TIME_FORMAT, format_time, parse_time
 from metaxc.errors import DataError
 
@@ -138,9 +138,20 @@ def split(
             train, held_out = train.take(np.setdiff1d(np.arange(len(train)), rows)), train.take(rows)
             test_method = f"test queries: random, {test} of the queries with clicks"
         dataset = replace(dataset, train=train, test=held_out, filters=None)
-    dataset = dataset.with_novel(mask)
+    dataset = _forget_novel_queries(dataset.with_novel(mask))
     # The method is part of the hash that models store, so its words must not change.
     return dataset, _build_report(dataset, f"novel items: {novel_method}; {test_method}", seed, cut)
+
+
+def _forget_novel_queries(dataset: Dataset) -> Dataset:
+    """The data set without training queries that are novel items, where queries are items: what was bought with an item
+    that nobody has bought yet is not known."""
+    if not dataset.exclude_self:
+        return dataset
+    novel = rows_by_text([dataset.items.texts[row] for row in dataset.novel_rows])
+    queries = dataset.train.queries.texts
+    kept = [row for row, text in enumerate(queries) if normalise_text(text) not in novel]
+    return replace(dataset, train=dataset.train.take(np.asarray(kept, np.int64)))
 
 
 def save_split(report: SplitReport, path: Path | str) -> None:

