@@ -1,4 +1,6 @@
 import json
+import os
+import stat
 import sys
 from pathlib import Path
 
@@ -198,3 +200,17 @@ def test_where_names_cannot_be_exchanged_a_folder_is_replaced_in_two_steps(tmp_p
             (new / "file").write_text(content)
     assert (tmp_path / "folder" / "file").read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_files_are_readable_for_whom_the_umask_permits_it(tmp_path, umask, mode):
+    """A service runs as another user than training did; safetensors makes files that only their owner can read."""
+    before = os.umask(umask)
+    try:
+        with atomic_folder(tmp_path / "model", "kind") as new:
+            save_arrays(new / "a.safetensors", {"a": np.zeros(3)})
+            save_json(new / "a.json", {})
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "model").iterdir()} == {mode}
+    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == mode | (mode & 0o444) >> 2

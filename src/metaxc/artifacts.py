@@ -56,11 +56,15 @@ def file_digest(path: Path) -> str:
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:
-    """Write arrays as one safetensors file; a full or failing disk is an `OSError`, as for any other file."""
+    """Write arrays as one safetensors file, readable for whom the umask permits it; a full or failing disk is an
+    `OSError`, as for any other file."""
+    path.touch()
+    mode = path.stat().st_mode  # the library makes files that only their owner can read
     try:
         save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
     except SafetensorError as error:
         raise OSError(f"{path.name}: {error}") from error
+    path.chmod(mode)
 
 
 def load_arrays(path: Path, *, finite: bool = True) -> Arrays:

@@ -11,9 +11,10 @@ from commands import run
 
 from metaxc.catalog import NewItem
 from metaxc.cli.catalog_command import known_queries
-from metaxc.cli.serve_command import default_threads, listen, open_or_create_catalog
+from metaxc.cli.serve_command import default_threads, find_threads, listen, open_or_create_catalog
 from metaxc.data import split, write_folder
 from metaxc.encoders import EmbeddingCache
+from metaxc.errors import MetaxcError
 from metaxc.irene import Irene, IreneConfig
 from metaxc.serve.client import Client
 from metaxc.serve.serve_settings import NetworkSettings
@@ -126,3 +127,19 @@ def test_the_help_shows_the_defaults_of_the_settings():
     assert f"[default: {network.port}]" in shown
     assert f"[default: {network.host}]" in shown
     assert NetworkSettings.model_fields["port"].description in shown
+
+
+def test_the_service_starts_from_a_file_alone(model, data, tmp_path):
+    config = tmp_path / "metaxc.toml"
+    config.write_text(
+        f'model = "{model.name}"\ncatalog = "live"\ndata = "{data}"\n[limits]\nmax_k = 3\n', encoding="utf-8"
+    )
+    with serving("--config", config) as url, Client(url) as client:
+        assert len(client.search(["fresh bread"], 3).answers[0].hits) == 3
+        with pytest.raises(MetaxcError):
+            client.search(["fresh bread"], 4)
+    assert (tmp_path / "live").is_dir(), "paths are relative to the file"
+    assert "No model given" in str(run("serve").exception)
+    assert "[network]" in run("serve", "--print-config").stdout
+    config.write_text("threads = 3\n", encoding="utf-8")
+    assert (find_threads(None, config), find_threads(2, config), find_threads(None, None)) == (3, 2, 0)

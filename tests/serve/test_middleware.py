@@ -72,7 +72,7 @@ def test_every_route_of_the_app_has_a_policy(http):
     policies = http.app.state.routes.policies
     assert [route for route, _ in policies] == http.app.routes
     public = {route.path for route, policy in policies if policy == PUBLIC}
-    assert public == {"/", "/openapi.json", "/static/{name}"}
+    assert public == {"/", "/docs", "/openapi.json", "/static/{name}"}
     assert {route.path for route, policy in policies if policy == PROBE} == {"/healthz", "/readyz"}
     assert queued_routes(http.app).keys() == SAMPLE_REQUESTS.keys()
 

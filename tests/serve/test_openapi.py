@@ -55,4 +55,12 @@ def test_the_openapi_description_lists_every_operation_and_its_errors(api, bench
                 assert {"413", "422", "429", "503"} <= one["responses"].keys()
     error = described["components"]["schemas"]["ErrorResponse"]["properties"]
     assert error.keys() == http.get("/v1/items/none").json().keys()
-    assert http.get("/docs").status_code == 404
+    page = http.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "<script" not in page.text
+    assert "//" not in page.text.replace("</", ""), "nothing from other sites"
+    for path, methods in described["paths"].items():
+        for method in methods:
+            assert f"<code>{method.upper()} {path}</code>" in page.text
+    for field in described["components"]["schemas"]["SearchRequest"]["properties"]:
+        assert f"<td>{field}</td>" in page.text

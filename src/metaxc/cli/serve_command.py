@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import socket
+import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +15,7 @@ import typer
 
 from metaxc.cli.catalog_command import known_queries, open_store
 from metaxc.cli.config_options import config_option, given_options
-from metaxc.cli.shared import Base, Cache, Model, invalid_option, load_model, print_status, set_threads
+from metaxc.cli.shared import Base, Cache, load_model, print_status, set_threads
 from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,7 +31,17 @@ BACKLOG = (
 
 
 def serve(
-    model: Model,
+    model: Annotated[
+        Path | None,
+        typer.Argument(help="Model folder; not needed where --config names one.", metavar="MODEL"),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            help="TOML file with any of these options and all settings; options replace what it says.",
+        ),
+    ] = None,
     catalog: Annotated[
         Path | None, typer.Option("--catalog", help="Catalog folder.  [default: MODEL.catalog]")
     ] = None,
@@ -44,46 +56,80 @@ def serve(
     port: Annotated[int | None, config_option(f"{NETWORK}.port")] = None,
     max_wait: Annotated[float | None, config_option(f"{QUEUES}.max_wait")] = None,
     max_connections: Annotated[int | None, config_option(f"{CONNECTIONS}.max_connections")] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Reject all changes.")] = False,
+    read_only: Annotated[bool | None, typer.Option("--read-only", help="Reject all changes.")] = None,
     base: Base = None,
     threads: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--threads", min=0, help="CPU threads per search and per write; 0 uses half of the cores."
+            "--threads",
+            min=0,
+            help="CPU threads per search and per write; 0 uses half of the cores.  [default: 0]",
         ),
-    ] = 0,
+    ] = None,
     cache: Cache = None,
+    print_config: Annotated[
+        bool,
+        typer.Option(
+            "--print-config", help="Print a --config file with every setting and its default, and exit."
+        ),
+    ] = False,
 ) -> None:
     """Serve a live catalog of the model's items over HTTP, with a web page: add, click, search, explain.
 
     The first start creates the catalog, later ones open it. Ctrl-C closes it; no acknowledged change is lost.
     """
-    set_threads(threads or default_threads())
-    from pydantic import ValidationError
-
-    from metaxc.serve.serve_settings import (
-        ConnectionSettings,
-        NetworkSettings,
-        QueueSettings,
-        ServeSettings,
-        read_tokens,
+    set_threads(find_threads(threads, config) or default_threads())
+    from metaxc.serve.config_file import (
+        build_settings,
+        read_config_file,
+        render_config_file,
+        tokens_are_exposed,
     )
 
-    try:
-        settings = ServeSettings(
-            network=NetworkSettings(**given_options(host=host, port=port)),
-            tokens=read_tokens(),
-            connections=ConnectionSettings(**given_options(max_connections=max_connections)),
-            queues=QueueSettings(**given_options(max_wait=max_wait)),
+    if print_config:
+        print(render_config_file(), end="")
+        return
+    content = {} if config is None else read_config_file(config)
+    if config is not None and tokens_are_exposed(content, config):
+        print_status(f"warning: {config} contains a token and others can read it; chmod 600 {config}")
+    given = given_options(
+        model=model,
+        catalog=catalog,
+        data=data,
+        base=base,
+        cache=cache,
+        threads=threads,
+        read_only=read_only,
+        network__host=host,
+        network__port=port,
+        queues__max_wait=max_wait,
+        connections__max_connections=max_connections,
+    )
+    sources, settings = build_settings(content, given, config)
+    if sources.model is None:
+        raise ConfigError(
+            "No model given",
+            expected="a model folder",
+            fix="metaxc serve MODEL, or model = … in the --config file",
         )
-    except ValidationError as error:
-        raise invalid_option(error) from error
-    folder = catalog or model.resolve().with_name(f"{model.resolve().name}.catalog")
+    served = sources.model
+    folder = sources.catalog or served.resolve().with_name(f"{served.resolve().name}.catalog")
+    where = (sources.base, sources.cache)
     run_server(
-        lambda: open_or_create_catalog(folder, model, data, read_only, base, cache),
+        lambda: open_or_create_catalog(folder, served, sources.data, sources.read_only, *where),
         settings,
-        lambda old: reopen_catalog(old, model, base, cache),
+        lambda old: reopen_catalog(old, served, *where),
     )
+
+
+def find_threads(threads: int | None, config: Path | None) -> int:
+    """The number of threads that the option or the file names, 0 for none; needed before the numeric libraries are
+    loaded, so before the file is checked."""
+    if threads is None and config is not None:
+        with suppress(OSError, ValueError):
+            named = tomllib.loads(config.read_text(encoding="utf-8")).get("threads")
+            return named if isinstance(named, int) and named > 0 else 0
+    return threads or 0
 
 
 def default_threads() -> int:

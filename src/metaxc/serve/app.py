@@ -24,6 +24,7 @@ from metaxc import __version__
 from metaxc.catalog import Catalog, records
 from metaxc.catalog.catalog_errors import NotFoundError
 from metaxc.serve import api_types as api
+from metaxc.serve.api_page import render_api_page
 from metaxc.serve.api_types import Cursor, ItemId, RequestModels, Tag
 from metaxc.serve.body_limit import BodyLimit
 from metaxc.serve.http_errors import install_error_handlers
@@ -84,7 +85,7 @@ def make_app(
         summary="A live catalog whose items are found before anybody has clicked them",
         lifespan=lifespan,
         openapi_url=None,  # FastAPI's own route writes the document anew for each request
-        docs_url=None,  # FastAPI's own pages load scripts from another site
+        docs_url=None,  # FastAPI's own pages load scripts from another site; `api_page` needs none
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
@@ -264,16 +265,29 @@ def _declare_documents(routes: RouteTable, app: FastAPI) -> None:
     add_route = partial(routes.add, include_in_schema=False)
     types = {path.name: mimetypes.guess_type(path.name)[0] or "text/plain" for path in PAGE.glob("*.*")}
     files = {name: Document((PAGE / name).read_bytes(), kind) for name, kind in types.items()}
-    openapi: list[Document] = []
+    described: list[Document] = []
     writing = asyncio.Lock()
+
+    def describe() -> list[Document]:
+        openapi = app.openapi()
+        return [
+            Document(json.dumps(openapi).encode(), "application/json"),
+            Document(render_api_page(openapi), "text/html"),
+        ]
+
+    async def get_description(request: Request, number: int) -> Response:
+        async with writing:
+            if not described:  # takes 0.15 s, once
+                described.extend(await asyncio.to_thread(describe))
+        return described[number].respond(request)
 
     @add_route("GET", "/openapi.json", PUBLIC)
     async def openapi_document(request: Request) -> Response:
-        async with writing:
-            if not openapi:  # takes 0.15 s, once
-                content = await asyncio.to_thread(lambda: json.dumps(app.openapi()).encode())
-                openapi.append(Document(content, "application/json"))
-        return openapi[0].respond(request)
+        return await get_description(request, 0)
+
+    @add_route("GET", "/docs", PUBLIC)
+    async def api_page(request: Request) -> Response:
+        return await get_description(request, 1)
 
     @add_route("GET", "/", PUBLIC)
     async def page(request: Request) -> Response:
