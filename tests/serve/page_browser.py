@@ -135,6 +135,11 @@ class PageBrowser:
         """Errors in the browser's console since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
 
+    def get(self, path: str, **parameters: Any) -> Any:
+        """Read from the service directly."""
+        with httpx.Client(base_url=self.url, trust_env=False) as http:
+            return http.get(path, params=parameters).raise_for_status().json()
+
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """Send a request to the service directly."""
         with httpx.Client(base_url=self.url, trust_env=False) as http:

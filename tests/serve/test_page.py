@@ -1,6 +1,11 @@
 """The two views of the page, in a real browser on the real service."""
 
+from page_browser import PageBrowser
+from running_service import running
 from selenium.webdriver.common.keys import Keys
+
+from metaxc.catalog import Catalog
+from metaxc.emmett import Emmett
 
 AMBIGUOUS = "young goat with a large fox"  # its neighbours and a first click change its vector
 
@@ -9,16 +14,67 @@ def percent(share):
     return f"{share:.1f} %".replace("-", "−").replace("−0.0 %", "0.0 %")
 
 
-def test_the_page_proposes_a_text_similar_to_an_item_of_the_catalog(look):
+def test_the_page_begins_with_a_novel_item_of_the_catalog_and_says_what_it_is(look):
     look.open("new")
     text = look.one("#item-text").get_property("value")
     examples = look.texts("#examples .example")
-    assert (len(examples), text) == (3, f"{examples[0]}, but for penguins")
+    novel = {item["text"] for item in look.get("/v1/items", state="novel")["items"]}
+    assert (len(examples), text) == (3, examples[0])
+    assert set(examples) <= novel
     preview = look.post("/v1/preview", {"text": text})["explanation"]["neighbours"]
     assert look.texts("#neighbours .id") == [one["id"] for one in preview]
-    look.click(".example")
-    look.until(lambda: f'preview("{examples[0]}")' in look.texts("#as-python")[0])
-    assert look.one("#item-text").get_property("value") == examples[0]
+    look.click("#examples li:nth-child(2) .example")
+    look.until(lambda: f'preview("{examples[1]}")' in look.texts("#as-python")[0])
+    assert look.one("#item-text").get_property("value") == examples[1]
+    assert look.texts(".lead")[0].startswith("An item that nobody has clicked yet is found through")
+
+
+def test_the_first_click_is_one_step_away(look):
+    """The link goes to a search in which the example is opened, so that one press of its button shows the change."""
+    look.open("new")
+    text = look.one("#item-text").get_property("value")
+    reached = look.post("/v1/preview", {"text": text})["reached"]
+    query = next(one["query"] for one in reached if one["meta_rank"])
+    look.click("#story")
+    look.settle("search")
+    assert look.one("#query").get_property("value") == query
+    assert look.texts("#panel .panel-text") == [text]
+    assert look.texts("#panel .step.present .step-name") == ["novel"]
+    look.click(".result.selected .click")
+    look.until(lambda: look.texts("#panel .step.present .step-name") == ["clicked"])
+    look.click("#panel .undo")
+    look.until(lambda: look.texts("#panel .step.present .step-name") == ["novel"])
+
+
+def test_the_header_has_only_states_that_occur_with_the_numbers_of_the_command_line(look):
+    look.open("new")
+    about = look.get("/v1/about")
+    present = [state for state in ("novel", "clicked", "observed") if about["items"][state]]
+    assert [node.get_attribute("data-state") for node in look.all("#counts li")] == present
+    told = look.one("#counts [data-state=novel]").get_attribute("title")
+    assert told == f"When the model was trained: {about['novel_items']['held_out']} held out for the test"
+
+
+def test_an_item_that_no_query_finds_has_one_sentence_in_place_of_zeros(trained, driver, tmp_path):
+    catalog = Catalog.create(tmp_path / "catalog", Emmett.load(trained), queries=["fresh bread"])
+    with running(catalog) as url:
+        look = PageBrowser(driver, url)
+        texts = [item["text"] for item in look.get("/v1/items", limit=100)["items"]]
+        text = next(one for one in texts if not look.post("/v1/preview", {"text": one})["reached"])
+        look.open("new", text=text)
+        assert not look.one("#tally").is_displayed()
+        assert not look.one("#reach-columns").is_displayed()
+        assert "None of the known queries (1)" in look.texts("#reach-none")[0]
+
+
+def test_a_catalog_that_knows_no_queries_says_so(trained, driver, tmp_path):
+    with running(Catalog.create(tmp_path / "catalog", Emmett.load(trained))) as url:
+        look = PageBrowser(driver, url)
+        look.open("new")
+        look.settle("new")
+        assert "knows no queries" in look.texts("#reach-none")[0]
+        assert not look.one("#tally").is_displayed()
+        assert not look.one("#reach-columns").is_displayed()
 
 
 def test_a_new_items_neighbours_appear_while_typing(look):

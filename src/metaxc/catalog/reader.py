@@ -296,6 +296,7 @@ class CatalogReader:
                 {name: value for name, value in point.items() if np.isfinite(value)}  # JSON has no NaN
                 for point in self.model.about.get("exposure_curve", ())
             ),
+            dict(self.model.about.get("novel_items") or {}),
         )
 
     def snapshot(self, folder: str | Path, *, overwrite: bool = False) -> None:

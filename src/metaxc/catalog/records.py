@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -216,6 +216,8 @@ class CatalogSummary:
         exposure_curve: What other values would cost and bring, in percent, measured in training on items whose clicks
             were hidden: each point has `exposure`, `P@1`, `R@10`, `novel R@10`, `observed R@10`, `H`, `novel share`,
             and `chosen` where it is the model's own value. Empty for models that have not measured it.
+        novel_items: Why items of the model had no classifier when it was trained: `held_out` for the test, or
+            `without_clicks` in the training data. Empty for models that do not say so.
     """
 
     model: str
@@ -231,6 +233,7 @@ class CatalogSummary:
     read_only: bool
     exposure: float = 0.0
     exposure_curve: tuple[dict[str, float | bool], ...] = ()
+    novel_items: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

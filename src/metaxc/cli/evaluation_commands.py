@@ -102,6 +102,7 @@ def evaluate(
     """
     set_threads(threads)
     from metaxc.data import read_folder
+    from metaxc.emmett.model_identity import describe_novel
     from metaxc.encoders import EmbeddingCache, frozen_base
     from metaxc.evaluation import BARE_ENCODER, encoder_baselines, encoder_search, evaluate_model
     from metaxc.evaluation import evaluate as evaluate_search
@@ -142,7 +143,8 @@ def evaluate(
             name: {**results[name].to_dict(), "model_minus_baseline": _differences_dict(found)}
             for name, found in differences.items()
         }
-        print_json({"data": dataset.name, "model": trained.fingerprint, **printed})
+        novel = {"novel_items": trained.about.get("novel_items")}
+        print_json({"data": dataset.name, "model": trained.fingerprint, **novel, **printed})
         return
     _print_overlap(own)
     for setting, name in NAMES.items():
@@ -153,6 +155,9 @@ def evaluate(
         _print_losses(name, found)
     if propensity is not None and propensity.below:
         print(f"{propensity.describe()}\n")
+    novel = trained.about.get("novel_items") or {}
+    if novel.get("without_clicks"):
+        print(f"Novel items of the model: {describe_novel(novel)}. Zero-shot ranks those held out.\n")
     print(results[MODEL].conventions)
     _print_overlap(own)
 

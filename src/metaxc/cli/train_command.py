@@ -125,6 +125,7 @@ def train(
     out = claim_folder(out, MODEL_KIND, overwrite=overwrite, sources=[data, *_weights(config.base)])
     stages = out.with_name(f"{out.name}.stages")
     model = irene.fit(dataset, stages=stages, report=print_status)
+    model.about["seconds"] = {**irene.seconds, "fit": sum(irene.seconds.values())}
     if made_split is not None:
         model.about["split"] = made_split
     model.save(out, overwrite=overwrite)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -44,6 +45,14 @@ def describe_model(model: Emmett) -> dict[str, str]:
         "exposure": f"{model.calibration.exposure:.3g}",
         **({"trained on": str(data["name"])} if "name" in data else {}),
     }
+
+
+def describe_novel(novel_items: Mapping[str, int]) -> str:
+    """How many items have no classifier, and why, from a model's `about["novel_items"]`."""
+    held_out, without = novel_items.get("held_out", 0), novel_items.get("without_clicks", 0)
+    if not without:
+        return f"{held_out:,}"
+    return f"{held_out + without:,}, {held_out:,} of them held out for the test, {without:,} without training clicks"
 
 
 def compute_fingerprint(model: Emmett) -> str:

@@ -20,6 +20,7 @@ from metaxc.data.clicks import training_clicks
 from metaxc.data.folds import FEWEST_ITEMS, FEWEST_QUERIES, Fold, draw_folds
 from metaxc.data.same_texts import own_text_pairs, rows_by_text
 from metaxc.emmett import Emmett
+from metaxc.emmett.model_identity import describe_novel
 from metaxc.emmett.scoring import scale_by_trust
 from metaxc.emmett.training_record import TrainingRecord
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
@@ -75,8 +76,17 @@ class TrainingRun:
         self.observed, self.query_rows, self.clicks = training_clicks(dataset)
         stages.report(
             f"learn from {self.clicks.nnz:,} clicks, {len(self.query_rows):,} queries, "
-            f"{len(self.observed):,} observed items"
+            f"{len(self.observed):,} observed items; novel: {describe_novel(self.novel_items)}"
         )
+
+    @property
+    def novel_items(self) -> dict[str, int]:
+        """Why items have no classifier: held out by the data set, or without a click in its training part."""
+        held_out = int(self.dataset.novel_mask.sum())
+        return {
+            "held_out": held_out,
+            "without_clicks": len(self.dataset.items) - len(self.observed) - held_out,
+        }
 
     @cached_property
     def encoding(self) -> Encoding:
@@ -315,6 +325,7 @@ class TrainingRun:
                     "generator": losses,
                 }
             ),
+            "novel_items": self.novel_items,
             "clicks": int(self.clicks.nnz),
             "queries": len(self.query_rows),
             **({"exclude_self": True} if self.dataset.exclude_self else {}),

@@ -51,7 +51,8 @@ def render_api_page(document: Schema) -> bytes:
 
 
 def _render_operation(path: str, method: str, operation: Schema, document: Schema) -> str:
-    summary = f"<code>{method.upper()} {escape(path)}</code>"
+    sentence = (operation.get("description") or "").split(". ")[0].split("\n")[0].rstrip(".")
+    summary = f"<code>{method.upper()} {escape(path)}</code><span>{escape(sentence)}</span>"
     parts = [f"<p>{escape(operation.get('description') or operation.get('summary', ''))}</p>"]
     parameters = [
         (one["name"], f"{one['in']}{', required' if one.get('required') else ''}", one.get("description", ""))

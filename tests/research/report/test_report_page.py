@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from metaxc.emmett import Neighbour
 from metaxc.evaluation import SETTINGS
 from metaxc.research.report import collect_provenance, render_page
-from metaxc.research.report.page import flatten, git_commit
+from metaxc.research.report.page import collect_scores, flatten, format_duration, git_commit
 from metaxc.research.report.report_data import (
     BenchRow,
     LearningCurve,
@@ -142,3 +142,29 @@ class TestPage:
         assert "<b>" not in html
         assert sum(NASTY in words for words in parsed.words) > 20
         assert parsed.open == []
+
+
+class TestLead:
+    def test_the_lead_has_both_metrics_the_mix_and_the_training_time(self, report):
+        lines = {line.name: {cell.key: cell.text for cell in line.cells} for line in collect_scores(report)}
+        zero_shot, generalized = report.headlines["zero_shot"], report.headlines["generalized"]
+        for name, table in (("New items alone", zero_shot), ("All items", generalized)):
+            for metric in ("P@1", "R@10"):
+                for row in table.rows:
+                    assert lines[f"{name}: {metric}"][row.key] == f"{row.numbers[metric].value:.1f}"
+        for kind in ("novel", "observed"):
+            for row in report.mixed.rows:
+                expected = f"{row.by_kind.kinds[kind]['R@10'].value:.1f}"
+                assert lines[f"In the mix: {kind} R@10"][row.key] == expected
+
+    def test_the_training_time_is_in_words(self):
+        assert format_duration({}) == ""
+        assert format_duration({"tune": 30.0, "fit": 75.4}) == "75 seconds"
+        assert format_duration({"tune": 100.0, "index": 80.0}) == "3.0 minutes"
+
+    def test_every_cell_of_a_wide_table_has_its_label_for_narrow_screens(self, report, world, model):
+        page = render_page(report, collect_provenance(model, world.dataset, "c"))
+        for table in re.findall(r'<table class="[^"]*stack[^"]*">.*?</table>', page, re.DOTALL):
+            labels = re.findall(r'<td class="n"( data-label="[^"]+")?', table)
+            assert labels
+            assert all(labels)

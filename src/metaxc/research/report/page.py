@@ -35,7 +35,8 @@ TEMPLATE = "report.html.j2"
 REPORT_MARK = b": metaxc report</title>"
 """What every report has near its beginning."""
 
-SHORT_NAMES = {"model": "model", "adapted": "its encoder", "bare": "bare"}
+SHORT_NAMES = {"model": "metaxc", "adapted": "its encoder", "bare": "bare"}
+RANKED = {"zero_shot": "novel items alone (zero-shot)", "generalized": "among all items (generalized)"}
 MARKS = {"better": "▲", "worse": "▼", "same": "≈"}
 GIT_TIMEOUT = 10
 """Seconds."""
@@ -75,11 +76,63 @@ def render_page(report: Report, provenance: Provenance) -> str:
         curve_columns=CURVE_COLUMNS,
         tried_columns=TRIED_METRICS,
         settings=SETTING_NAMES,
+        ranked=RANKED,
+        scores=collect_scores(report),
+        training_time=format_duration(report.training_seconds),
         short=SHORT_NAMES,
         level=SIGNIFICANCE_LEVEL,
         resamples=RESAMPLES,
         comparisons=2 * len(SHOWN_METRICS) * (len(names) - 1),
     )
+
+
+@dataclass(frozen=True)
+class ScoreCell:
+    """A figure of a system in the lead of the report."""
+
+    key: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ScoreLine:
+    """One figure in the lead of the report, of every system; the model last, as in the other tables of metaxc."""
+
+    name: str
+    what: str
+    cells: Sequence[ScoreCell]
+
+
+def collect_scores(report: Report) -> list[ScoreLine]:
+    """The figures that say most: both settings by P@1 and R@10, and the novel and observed items of one ranking."""
+    keys = list(report.systems)[::-1]
+    lines = []
+    for setting, name in (("zero_shot", "New items alone"), ("generalized", "All items")):
+        for metric, what in (("P@1", "first result is right"), ("R@10", "found among the first ten")):
+            table = report.headlines[setting]
+            found = {key: table.row(key).numbers[metric].value for key in keys}
+            lines.append(_score_line(f"{name}: {metric}", what, found))
+    mixed = {row.key: row.by_kind.kinds for row in report.mixed.rows}
+    for kind, what in (
+        ("novel", "new items among the first ten of all items"),
+        ("observed", "clicked items among the first ten of all items"),
+    ):
+        split = {key: mixed[key][kind]["R@10"].value for key in keys}
+        lines.append(_score_line(f"In the mix: {kind} R@10", what, split))
+    return lines
+
+
+def _score_line(name: str, what: str, values: Mapping[str, float | None]) -> ScoreLine:
+    cells = [ScoreCell(key, "–" if value is None else f"{value:.1f}") for key, value in values.items()]
+    return ScoreLine(name, what, cells)
+
+
+def format_duration(seconds: Mapping[str, float]) -> str:
+    """The time of a whole training in words; empty if it is unknown."""
+    total = seconds.get("fit", sum(seconds.values()))
+    if not total:
+        return ""
+    return f"{total:.0f} seconds" if total < 120 else f"{total / 60:.1f} minutes"
 
 
 @cache

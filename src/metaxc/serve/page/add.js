@@ -22,12 +22,12 @@ export function proposedId(from) {
   return [name, sum.toString(36).padStart(4, "0").slice(-4)].filter(Boolean).join("-");
 }
 
-/** Follows the text that is looked at. An id that somebody typed stays. */
-export function offer(now) {
+/** Follows the text that is looked at; `known` is its id where the catalog has it. An id that somebody typed stays. */
+export function offer(now, known) {
   if (now === text) return;
   text = now;
   byId("added").replaceChildren();
-  if (!own) byId("add-id").value = text ? proposedId(text) : "";
+  if (!own) byId("add-id").value = text ? (known ?? proposedId(text)) : "";
   byId("add-button").disabled = !text;
 }
 

@@ -78,13 +78,28 @@ function startTheme() {
   show();
 }
 
+/** Why the model's items had no clicks; the command line tells the same numbers. */
+function whyNovel({ held_out: heldOut = 0, without_clicks: without = 0 }) {
+  const reasons = [
+    ...(heldOut ? [`${grouped(heldOut)} held out for the test`] : []),
+    ...(without ? [`${grouped(without)} without training clicks`] : []),
+  ];
+  return reasons.length ? `When the model was trained: ${reasons.join(", ")}` : null;
+}
+
 async function showAbout() {
   const about = await tried(() => api.about());
   if (!about) return;
   byId("counts").setAttribute("aria-busy", "false");
   byId("counts").replaceChildren(
-    ...STATES.map((state) =>
-      h("li", { "data-state": state }, h("b", {}, grouped(about.items[state] ?? 0)), " ", badge(state)),
+    ...STATES.filter((state) => about.items[state]).map((state) =>
+      h(
+        "li",
+        { "data-state": state, title: state === "novel" ? whyNovel(about.novel_items) : null },
+        h("b", {}, grouped(about.items[state])),
+        " ",
+        badge(state),
+      ),
     ),
   );
   byId("about").hidden = false;
@@ -95,7 +110,8 @@ async function showAbout() {
     `encoder ${about.encoder}`,
     `${about.dim} dimensions`,
     `${count(about.base, "observed item")} used as neighbours`,
-    `${count(about.clicks, "live click")}`,
+    ...(about.novel_items.without_clicks ? [whyNovel(about.novel_items).replace("When", "novel when")] : []),
+    ...(about.clicks ? [count(about.clicks, "live click")] : []),
     `observed after ${count(about.observe_after, "click")}`,
     ...(about.read_only ? ["read only"] : []),
   ].join(" · ");

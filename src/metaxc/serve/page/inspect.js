@@ -13,8 +13,6 @@ import { showCall } from "./snippets.js";
 
 const PAUSE = 250;
 const STAGES = ["encode", "select", "generate", "reach", "map"];
-const TWIST = ", but for penguins"; // a text that no catalog has, near one that this catalog has
-const ALONE = "solar powered torch for reading in the dark"; // where the catalog has none
 const REGIONS = ["made", "map-sheet", "stages-sheet", "reach"];
 
 const asked = { text: null, without: [], revealed: [] };
@@ -23,6 +21,7 @@ const request = lane();
 let map = null;
 let revealed = null;
 let examples = null;
+let known = new Map(); // the examples by their texts
 
 const busy = (is) => REGIONS.forEach((id) => byId(id).setAttribute("aria-busy", String(is)));
 const empty = (is) => byId("view-new").classList.toggle("nothing", is);
@@ -31,7 +30,7 @@ async function recompute() {
   note("new", asked);
   const text = (asked.text ?? "").trim();
   showCall({ ...asked, text });
-  offer(text);
+  offer(text, known.get(text)?.id);
   if (!text) {
     await request(async () => null);
     busy(false);
@@ -64,9 +63,19 @@ function show(preview) {
   map.show(preview.points);
   showStages(preview.seconds);
   showReached(preview);
+  showStory(preview);
   const { gained, lost, kept } = tallied(preview.reached);
   const near = `${count(explanation.neighbours.length, "neighbour")}, ${off.length} off.`;
   say(`${near} Queries: ${gained} gained, ${lost} lost, ${kept} kept.`);
+}
+
+/** The way to the first click: an item of the catalog beside a query that finds it, where one click is left to do. */
+function showStory({ text, reached }) {
+  const item = known.get(text);
+  const found = reached.find((one) => one.meta_rank !== null);
+  byId("story").href = item
+    ? address("search", { q: found?.query ?? item.text, item: item.id })
+    : address("search", { q: found?.query ?? text });
 }
 
 /** On and off in one list, by similarity, so that a switched-off neighbour keeps its place. */
@@ -154,13 +163,15 @@ function showStages(seconds) {
   );
 }
 
-/** Three of the catalog's own items, short ones first, novel ones first; the texts. */
+/** Three of the catalog's own items, novel ones where there are any, short ones first. */
 async function showExamples() {
-  const page = await tried(() => api.items({ limit: 100 }));
+  const novel = await tried(() => api.items({ state: ["novel"], limit: 100 }));
+  const page = novel?.items.length ? novel : await tried(() => api.items({ limit: 100 }));
   byId("examples").setAttribute("aria-busy", "false");
   learnTags(page?.items ?? []);
-  const rank = (item) => (item.state === "observed" ? 1 : 0) + ([...item.text].length > 70 ? 2 : 0);
+  const rank = (item) => ([...item.text].length > 70 ? 1 : 0);
   const chosen = [...(page?.items ?? [])].sort((a, b) => rank(a) - rank(b)).slice(0, 3);
+  known = new Map(chosen.map((item) => [item.text, item]));
   byId("examples").parentElement.hidden = !chosen.length;
   byId("examples").replaceChildren(
     ...chosen.map((item) =>
@@ -173,15 +184,18 @@ async function showExamples() {
             type: "button",
             class: "example",
             title: item.text,
-            on: { click: () => lookAt(item.text, [], []) },
+            on: { click: () => lookAtItem(item) },
           },
           shortened(item.text, 44),
         ),
       ),
     ),
   );
-  return chosen.map((item) => item.text);
+  return chosen;
 }
+
+/** An item of the catalog as if it were new: one that informs others must not inform itself. */
+const lookAtItem = (item) => lookAt(item.text, item.state === "observed" ? [item.id] : [], []);
 
 function lookAt(text, without, queries) {
   Object.assign(asked, { text, without, revealed: queries });
@@ -197,7 +211,8 @@ export async function openInspect(route) {
     busy(true);
     const [first] = await examples;
     if (asked.text !== null) return undefined; // somebody was quicker
-    asked.text = first ? first + TWIST : ALONE;
+    if (first) return lookAtItem(first);
+    asked.text = "";
   }
   return lookAt(asked.text, asked.without, asked.revealed);
 }

@@ -53,8 +53,20 @@ export function tallied(reached) {
   return tally;
 }
 
+/** Where there is nothing to list, one sentence says why. */
+function showNone({ reached, pool }) {
+  const none = reached.length === 0;
+  byId("reach-none").hidden = !none;
+  byId("reach-columns").hidden = none;
+  byId("tally").hidden = none;
+  byId("reach-none").textContent = pool
+    ? `None of the known queries (${grouped(pool)}) has it among its first ten results, by its text or by its meta-classifier.`
+    : "This catalog knows no queries, so it cannot tell who would find the item. A catalog that is created with --data DATA keeps a sample of them.";
+}
+
 export function showReached(preview) {
   last = preview;
+  showNone(preview);
   const { gained, lost, kept } = tallied(preview.reached);
   byId("tally").replaceChildren(
     h(
