@@ -36,6 +36,7 @@ from proof_run import add_options, finish_run, use_source
 
 SOURCE = use_source()
 
+import torch  # noqa: E402
 from recorded_disk import RecordedDisk, calls_of, record  # noqa: E402
 from world import all_items, ask, model, text_of  # noqa: E402
 
@@ -345,6 +346,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, help=argparse.SUPPRESS)
     add_options(parser)
     options = parser.parse_args()
+    torch.set_num_threads(1)  # as in the recorded child: another number of threads makes another model
     if options.record is not None:
         live(options.record)
     _with_library()
