@@ -35,6 +35,9 @@ from typing import Any
 from proof_run import add_options, finish_run, use_source
 
 SOURCE = use_source()
+os.environ["OMP_NUM_THREADS"] = (
+    "1"  # as in the recorded child: with more threads the model differs in its last digits
+)
 
 from recorded_disk import RecordedDisk, calls_of, record  # noqa: E402
 from world import all_items, ask, model, text_of  # noqa: E402
