@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from metaxc.cli.serve_command import listen
-from metaxc.serve import acceptor, guarded_connection, http_server
+from metaxc.serve import acceptor, guarded_connection, http_server, stranger_turns
 from metaxc.serve.acceptor import Acceptor
 from metaxc.serve.connection_table import ConnectionTable
 from metaxc.serve.guarded_connection import Edge, GuardedConnection
@@ -142,6 +142,39 @@ def test_strangers_that_wait_for_their_turn_are_replaced_by_newer_ones(monkeypat
         assert is_closed(strangers[0])
         assert read_response(connect(request("/admitted", Authorization=f"Bearer {TOKEN}"))) == OK
         assert len(connect.server.edge.table) <= 8
+
+
+def test_strangers_that_have_gone_do_not_wait_for_their_turn(monkeypatch):
+    monkeypatch.setattr(stranger_turns, "PAUSE", 600.0)
+    monkeypatch.setattr(stranger_turns, "RECENT", 600.0)
+    with serving(SmallApp(), max_connections=8, header_timeout=600) as connect:
+        token = {"Authorization": f"Bearer {TOKEN}"}
+        assert read_response(connect(request("/admitted", **token))) == OK
+        strangers = [connect(request()) for _ in range(30)]  # one of them at most has a turn
+        assert all(is_closed(stranger) for stranger in strangers[1:20])
+        assert read_response(connect(request("/admitted", **token))) == OK
+        assert len(connect.server.edge.turns) <= 8
+
+
+def test_connections_that_have_gone_do_not_wait_for_their_turn(monkeypatch):
+    """Whoever was connected before it sent something has a connection of its own while it waits."""
+    waiting = {}
+    monkeypatch.setattr(Turns, "wait", lambda turns, network, function: waiting.update({function: 1}))
+    monkeypatch.setattr(Turns, "leave", lambda turns, network, function: waiting.pop(function, None))
+    token = {"Authorization": f"Bearer {TOKEN}"}
+    with serving(SmallApp(), max_connections=8, header_timeout=600) as connect:
+        strangers = [connect() for _ in range(5)]
+        assert read_response(connect(request("/admitted", **token))) == OK
+        for stranger in strangers:
+            stranger.sendall(request())
+        while len(waiting) < 5:
+            assert read_response(connect(request("/admitted", Connection="close", **token))) == OK
+        for stranger in strangers:
+            stranger.close()
+        for _ in range(20):
+            connect(request())
+        assert read_response(connect(request("/admitted", **token))) == OK
+        assert len(waiting) <= 8
 
 
 def test_a_flood_of_strangers_does_not_close_an_admitted_connection():
@@ -294,26 +327,18 @@ def test_hundreds_of_strangers_that_send_at_once_are_read_in_parts():
     "sent", [request(), request() * 3, request("/", "POST", **{"Content-Length": 100}) + b"{"]
 )
 def test_connections_that_have_gone_need_no_garbage_collector(sent, monkeypatch):
-    alive, made = weakref.WeakSet(), []
+    made = weakref.WeakSet()
     connection_made = GuardedConnection.connection_made
-
-    def count(connection, transport):
-        alive.add(connection)
-        made.append(1)
-        connection_made(connection, transport)
-
-    monkeypatch.setattr(GuardedConnection, "connection_made", count)
+    monkeypatch.setattr(
+        GuardedConnection, "connection_made", lambda one, wire: (made.add(one), connection_made(one, wire))
+    )
     gc.disable()
     try:
         with serving(SmallApp(), idle_timeout=0.1) as connect:
             for _ in range(10):
                 assert is_closed(connect(sent))
-            assert len(made) == 10
-            for _ in range(1_000):  # until the server has noticed the last ones; another one is alive by then
-                if len(alive) <= 1:
-                    break
+            while len(made) > 1:
                 assert read_response(connect(request(Connection="close"))) == OK
-            assert len(alive) <= 1
     finally:
         gc.enable()
 

@@ -52,6 +52,28 @@ def test_a_network_with_few_strangers_does_not_wait_for_one_with_many():
     asyncio.run(run())
 
 
+def test_who_leaves_has_no_turn():
+    async def run():
+        turns, ran = Turns(), []
+        first, second = (lambda: ran.append("first")), (lambda: ran.append("second"))
+        for function in (first, second, second):
+            turns.wait("10.0.0.1", function)
+        turns.leave("10.0.0.1", first)
+        turns.leave("10.0.0.2", second)
+        assert len(turns) == 1
+        await turn_of_the_loop(3)
+        assert ran == ["second"]
+        turns.wait("10.0.0.1", first)
+        turns.leave("10.0.0.1", first)
+        assert not turns._waiting
+        await turn_of_the_loop()
+        turns.wait("10.0.0.1", second)
+        await turn_of_the_loop()
+        assert ran == ["second"] * 2
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("recent", [0.0, 600.0])
 def test_while_clients_are_served_there_is_a_pause_between_strangers(monkeypatch, recent):
     monkeypatch.setattr(stranger_turns, "PAUSE", 600.0)

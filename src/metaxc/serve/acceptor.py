@@ -36,8 +36,7 @@ class WaitingSocket:
 
     def __init__(self, accepted: socket.socket, network: str, edge: Edge, start: Callable[[], None]):
         self.network = network
-        self._socket, self._table, self._start = accepted, edge.table, start
-        self._gone = False
+        self._socket, self._edge, self._start = accepted, edge, start
         if edge.table.make_room():
             edge.table.add(self)
             edge.turns.wait(network, self._take_turn)
@@ -46,13 +45,12 @@ class WaitingSocket:
 
     def abort(self) -> None:
         """Close it."""
-        self._gone = True
+        self._edge.turns.leave(self.network, self._take_turn)
         self._socket.close()
 
     def _take_turn(self) -> None:
-        if not self._gone:
-            self._table.discard(self)
-            self._start()
+        self._edge.table.discard(self)
+        self._start()
 
 
 class Acceptor:
@@ -114,7 +112,7 @@ class Acceptor:
         start = partial(self._start, accepted, network)
         try:
             received = accepted.recv(READ_BYTES)
-        except BlockingIOError:
+        except BlockingIOError:  # what arrives later may have a token, and must be noticed
             start(b"")
             return
         except OSError:

@@ -125,6 +125,8 @@ class GuardedConnection(H11Protocol):
         self._edge.table.discard(self)
         self._edge.selector.unmark(self._descriptor)
         self._end_service()
+        for waiting in (self._take_turn, self.abort):
+            self._edge.turns.leave(self.network, waiting)
         self._unparsed.clear()
         super().connection_lost(exc)
         # These refer back to the connection, and only the garbage collector would find that out: with hundreds of new

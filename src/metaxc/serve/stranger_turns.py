@@ -25,7 +25,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[Callable[[], None]]] = {}
+        self._waiting: dict[str, dict[Callable[[], None], None]] = {}
         self._scheduled = False
         self._last = -PAUSE
         self._clients = 0
@@ -37,8 +37,16 @@ class Turns:
 
     def wait(self, network: str, function: Callable[[], None]) -> None:
         """Call a function when the turn of its network comes."""
-        self._waiting.setdefault(network, deque()).append(function)
+        self._waiting.setdefault(network, {})[function] = None
         self._schedule()
+
+    def leave(self, network: str, function: Callable[[], None]) -> None:
+        """A function need not be called any more, if it is waiting: its connection is closed. So no more can wait than
+        connections are open."""
+        functions = self._waiting.get(network, {})
+        functions.pop(function, None)
+        if not functions:
+            self._waiting.pop(network, None)
 
     def begin_client(self) -> None:
         """A request with a token has arrived."""
@@ -56,6 +64,9 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._run_next)
 
     def _run_next(self) -> None:
+        if not self._waiting:
+            self._scheduled = False
+            return
         loop = asyncio.get_running_loop()
         now = loop.time()
         early = self._last + PAUSE - now
@@ -64,7 +75,8 @@ class Turns:
             return
         network = next(iter(self._waiting))
         functions = self._waiting.pop(network)
-        function = functions.popleft()
+        function = next(iter(functions))
+        del functions[function]
         if functions:
             self._waiting[network] = functions  # behind all other networks
         self._scheduled = False
