@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from metaxc import EmbeddingCache, Pretrained, read_folder
+from metaxc import EmbeddingCache, Irene, read_folder
+from metaxc.artifacts import Stages
 from metaxc.data.clicks import training_clicks
-from metaxc.data.folds import Fold, draw_folds
-from metaxc.encoders.learning import CachedEncoding, Encoding, FixedEncoding, TowerEncoding
 from metaxc.irene import IreneConfig
 from metaxc.irene.model_parts import ConfiguredParts
-from metaxc.tuning import FittedFold, choose_constants, fit_fold, learn_fold_encoder
+from metaxc.irene.training_run import TrainingRun
+from metaxc.tuning import FittedFold, choose_constants
 
 
 class FoldLab:
-    """A data set whose settings are compared on pseudo-novel items.
+    """A data set whose settings are compared on pseudo-novel items, by the code that training uses.
 
     Args:
         folder: The data set's folder.
@@ -26,37 +27,23 @@ class FoldLab:
 
     def __init__(self, folder: Path, encoders: Path, cache: Path | None = None):
         self.dataset = read_folder(folder)
-        self.encoders = encoders
-        self.base = Pretrained(cache=EmbeddingCache(cache))
+        self.encoders, self.cache = encoders, EmbeddingCache(cache)
         self.observed, self.query_rows, self.clicks = training_clicks(self.dataset)
 
-    def folds(self, config: IreneConfig) -> list[Fold]:
-        """The folds of a configuration."""
-        training = (self.observed, self.query_rows, self.clicks)
-        return draw_folds(self.dataset, training, config.folds, config.seed)
-
     def fit(self, config: IreneConfig) -> list[FittedFold]:
-        """The folds, with everything but the generator fitted."""
-        parts, encoding = ConfiguredParts(config), self._encoding(config)
-        data = (self.observed, self.query_rows, self.clicks)
-        folds = self.folds(config)
-        encoders = [learn_fold_encoder(parts, encoding, fold, *data) for fold in folds]
-        return [
-            fit_fold(parts, encoding, encoder, fold, *data)
-            for fold, encoder in zip(folds, encoders, strict=True)
-        ]
+        """The folds of a configuration, with everything but the generator fitted."""
+        irene = Irene(config, cache=self.cache, encoder_cache=self.encoders)
+        with tempfile.TemporaryDirectory() as folder:
+            stages = Stages(Path(folder), lambda line: None)
+            run = TrainingRun(
+                config, self.dataset, stages, None, self.cache, self.encoders, irene.inputs(self.dataset)
+            )
+            folds = run.tuning_folds()
+            return run.fit_folds(folds, run.learn_fold_encoders(folds))
 
     def tune(self, config: IreneConfig) -> dict[str, Any]:
         """The constants of a configuration, and its quality on pseudo-novel items."""
         return choose_constants(ConfiguredParts(config), self.fit(config))[0].to_dict()
-
-    def _encoding(self, config: IreneConfig) -> Encoding:
-        if config.encoder == "pretrained":
-            return FixedEncoding(self.base, self.dataset)
-        static = config.encoder == "static"
-        return CachedEncoding(
-            TowerEncoding(self.base, self.dataset, config.adapter, static=static), self.encoders
-        )
 
 
 def merge_results(out: Path, name: str, found: dict[str, Any]) -> None:

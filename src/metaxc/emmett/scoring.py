@@ -96,7 +96,7 @@ class PartWeights:
 
     def at(self, rows: Rows) -> PartWeights:
         """The weights at these rows, of any shape."""
-        return PartWeights(self.text[rows], self.generated[rows], self.own[rows], self.novelty[rows])
+        return PartWeights(*(part.take(rows) for part in (self.text, self.generated, self.own, self.novelty)))
 
 
 def weigh_parts(clicks: Rows | Doubles | Floats, calibration: Calibration) -> PartWeights:

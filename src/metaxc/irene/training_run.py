@@ -115,7 +115,7 @@ class TrainingRun:
         _ = self.encoding  # encoding is a stage of its own, timed apart
 
         def choose(out: Path) -> None:
-            constants, trained = self._compare_adaptations(self._folds())
+            constants, trained = self._compare_adaptations(self.tuning_folds())
             save_json(out / "constants.json", constants.to_dict())
             if trained is not None:
                 save_generator(out, trained.generator)
@@ -137,22 +137,11 @@ class TrainingRun:
             constants.pseudo_novel["skipped"] = TOO_FEW if self.config.folds else "not asked for"
             given = self.config.adapter.extent
             return replace(constants, adaptation=1.0 if given is None else given), None
-        data = (self.observed, self.query_rows, self.clicks)
-        encoders = [learn_fold_encoder(self.parts, self.encoding, fold, *data) for fold in folds]
+        encoders = self.learn_fold_encoders(folds)
         best: tuple[list[FittedFold], list[Candidate]] = ([], [])
         compared, chosen, reached = {}, 1.0, -1.0
         for extent in self.encoding.extents:
-            fitted = [
-                fit_fold(
-                    self.parts,
-                    self.encoding,
-                    self.encoding.adapt(encoder, extent),
-                    fold,
-                    *data,
-                    self._own_pairs(),
-                )
-                for fold, encoder in zip(folds, encoders, strict=True)
-            ]
+            fitted = self.fit_folds(folds, encoders, extent)
             candidates = compare_generators(self.parts, fitted)
             quality = (candidates[0].zero_shot.mean + candidates[0].choice.quality.mean) / 2
             compared[f"{extent:g}"] = candidates[0].to_dict()
@@ -162,7 +151,21 @@ class TrainingRun:
         constants, trained = choose_constants(self.parts, *best)
         return replace(constants, adaptation=chosen, adaptations=compared), trained
 
-    def _folds(self) -> list[Fold]:
+    def learn_fold_encoders(self, folds: list[Fold]) -> list[Encoder]:
+        """Per fold, an encoder that has not seen its pseudo-novel items and held-out queries."""
+        data = (self.observed, self.query_rows, self.clicks)
+        return [learn_fold_encoder(self.parts, self.encoding, fold, *data) for fold in folds]
+
+    def fit_folds(self, folds: list[Fold], encoders: list[Encoder], extent: float = 1.0) -> list[FittedFold]:
+        """Everything but the generator, fitted for each fold with its encoder, adapted as far as `extent` says."""
+        data = (self.observed, self.query_rows, self.clicks)
+        excluded = self._own_pairs()
+        return [
+            fit_fold(self.parts, self.encoding, self.encoding.adapt(encoder, extent), fold, *data, excluded)
+            for fold, encoder in zip(folds, encoders, strict=True)
+        ]
+
+    def tuning_folds(self) -> list[Fold]:
         """The folds to choose constants on: windows of time where times are known, otherwise random. A base that has
         learnt from clicks knows the items it has seen: only those held out of its training can play novel."""
         config = self.config

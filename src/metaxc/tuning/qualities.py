@@ -145,19 +145,37 @@ class Relevance:
         """The quality of a ranking, (queries, 10) rows of items, best first."""
         hit = hits(ranked, self.relevant)
         is_novel = self.novel[np.maximum(ranked, 0)] & (ranked >= 0)
-        found = np.bincount(self.slices[ranked[hit]], minlength=len(self.pairs))
-        return MixedQuality(
-            100 * float(precision(hit, 1).mean()),
-            100 * float(recall(hit, self.counts, DEPTH).mean()),
-            _recall_of_some(hit & is_novel, self.novel_counts),
-            _recall_of_some(hit & ~is_novel, self.counts - self.novel_counts),
+        return self.summarize(
+            hit[:, 0],
+            np.nonzero(hit)[0],
+            ranked[hit],
             100 * float(is_novel.sum() / max((ranked >= 0).sum(), 1)),
-            100 * found / np.where(self.pairs > 0, self.pairs, np.nan),
+        )
+
+    def summarize(self, first: Mask, query: Rows, item: Rows, novel_share: float) -> MixedQuality:
+        """The quality of a ranking by what it found.
+
+        Args:
+            first: (queries,) bool, whether the first result is relevant.
+            query: (found,) the query of each relevant item among the first ten.
+            item: (found,) that item.
+            novel_share: Percentage of novel items among the first ten.
+        """
+        found = np.bincount(query, minlength=len(self.counts))
+        found_novel = np.bincount(query[self.novel[item]], minlength=len(self.counts))
+        found_pairs = np.bincount(self.slices[item], minlength=len(self.pairs))
+        return MixedQuality(
+            100 * float(first.mean()),
+            _mean_share(found, self.counts),
+            _mean_share(found_novel, self.novel_counts),
+            _mean_share(found - found_novel, self.counts - self.novel_counts),
+            novel_share,
+            100 * found_pairs / np.where(self.pairs > 0, self.pairs, np.nan),
             self.pairs,
         )
 
 
-def _recall_of_some(hit: Mask, counts: Rows) -> float:
-    """R@10 in percent over the queries that have such a relevant item; 0 where there is none."""
+def _mean_share(found: Rows, counts: Rows | Doubles) -> float:
+    """Recall in percent over the queries that have such a relevant item; 0 where there is none."""
     asked = counts > 0
-    return 100 * float(recall(hit[asked], counts[asked], DEPTH).mean()) if asked.any() else 0.0
+    return 100 * float((found[asked] / counts[asked]).mean()) if asked.any() else 0.0

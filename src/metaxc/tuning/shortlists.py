@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from torch import Tensor
 
-from metaxc.arrays import Floats, Rows
+from metaxc.arrays import Floats, Mask, Rows
 from metaxc.classifiers import Classifiers
 from metaxc.emmett.scoring import Calibration, PartWeights, item_scores, weigh_parts
 from metaxc.index.topk import best_rows
@@ -109,7 +108,10 @@ class Shortlist:
             block = torch.from_numpy(queries[start : start + size])
             scores = [(block @ part.T).numpy() for part in parts]
             found = [
-                _rank(scores, weigh_parts(clicks, probe.calibration), probe, DEPTH_OF_PROBE).numpy()
+                best_rows(
+                    torch.from_numpy(_score(scores, weigh_parts(clicks, probe.calibration), probe)),
+                    DEPTH_OF_PROBE,
+                )[1].numpy()
                 for probe in probes
             ]
             blocks.append(_gather(_unique_rows(np.concatenate(found, axis=1)), scores))
@@ -127,27 +129,52 @@ class Shortlist:
             for part in range(len(parts))
         ]
 
+        self.absent = self.rows < 0
+        self.novel = relevance.novel[np.maximum(self.rows, 0)] & ~self.absent
+        self.relevant_query, self.relevant_place = np.nonzero(hits(self.rows, relevance.relevant))
+
     def quality(self, setting: Setting) -> MixedQuality:
-        """How well the queries rank their shortlists under a setting."""
+        """How well the queries rank their shortlists under a setting. Only what is relevant is placed, not everything
+        sorted: thousands of settings are compared."""
         weights = weigh_parts(self.levels, setting.calibration).at(self.level)
-        places = _rank(self.scores, weights, setting, DEPTH, absent=self.rows < 0).numpy()
-        return self.relevance.quality(np.take_along_axis(self.rows, places, axis=1))
+        scores = _score(self.scores, weights, setting)
+        scores[self.absent] = -np.inf
+        places = scores.shape[1]
+        tenth = np.partition(scores, places - DEPTH, axis=1)[:, places - DEPTH] if places > DEPTH else None
+        found = self._is_found(scores, tenth)
+        query = self.relevant_query[found]
+        shown = ~self.absent if tenth is None else (scores >= tenth[:, None]) & ~self.absent
+        first = np.zeros(len(scores), dtype=bool)
+        best = scores.argmax(axis=1)
+        first[query[self.relevant_place[found] == best[query]]] = True
+        return self.relevance.summarize(
+            first,
+            query,
+            self.rows[query, self.relevant_place[found]],
+            100 * float((self.novel & shown).sum() / max(shown.sum(), 1)),
+        )
+
+    def _is_found(self, scores: Floats, tenth: Floats | None) -> Mask:
+        """Which relevant items are among the first ten of their query; ties go to the item that comes first."""
+        own = scores[self.relevant_query, self.relevant_place]
+        if tenth is None:
+            return np.ones(len(own), dtype=bool)
+        found = own > tenth[self.relevant_query]
+        tied = np.flatnonzero(own == tenth[self.relevant_query])
+        rows, place = scores[self.relevant_query[tied]], self.relevant_place[tied]
+        before = np.arange(scores.shape[1]) < place[:, None]
+        ahead = (rows > own[tied, None]) | ((rows == own[tied, None]) & before)
+        found[tied] = ahead.sum(axis=1) < DEPTH
+        return found
 
 
-def _rank(
-    scores: Sequence[NDArray[np.float32]],
-    weights: PartWeights,
-    setting: Setting,
-    k: int,
-    absent: NDArray[np.bool_] | None = None,
-) -> Tensor:
-    """(queries, k) places of the best items, from the (queries, n) scores of text, direction and own classifier."""
+def _score(
+    scores: Sequence[NDArray[np.float32]], weights: PartWeights, setting: Setting
+) -> NDArray[np.float32]:
+    """The scores of items, from the (queries, n) scores of text, direction and own classifier."""
     text, direction, own = scores
     generated = text if not setting.strength else text + np.float32(setting.strength) * direction
-    total = item_scores(text, generated, own, weights, setting.calibration.exposure)
-    if absent is not None:
-        total[absent] = -np.inf
-    return best_rows(torch.from_numpy(total), k)[1]
+    return item_scores(text, generated, own, weights, setting.calibration.exposure)
 
 
 def _unique_rows(found: Rows) -> Rows:
