@@ -113,3 +113,17 @@ def test_excluded_pairs_are_on_no_shortlist():
     excluded = csr_array((np.ones(10, np.float32), (np.arange(10), order[:, 0])), shape=(10, 30))
     found = Shortlist(queries, items, relevance, excluded=excluded).quality(ENCODER_ALONE)
     np.testing.assert_allclose(figures(found), figures(relevance.quality(order[:, 1 : DEPTH + 1])))
+
+
+def test_ties_go_to_the_item_that_comes_first():
+    """Thirty items with one text: of the ten that are shown, the tenth item is the last."""
+    texts = np.tile(np.array([[1.0, 0.0]], np.float32), (30, 1))
+    nothing = np.zeros_like(texts)
+    clicks = np.zeros(30, np.int64)
+    relevant = csr_array(([1.0] * 5, ([0, 0, 1, 1, 2], [9, 10, 0, 29, 1])), shape=(3, 30))
+    relevance = Relevance(relevant, np.ones(30, bool), clicks)
+    found = Shortlist(texts[:3], FoldItems(texts, nothing, Classifiers(nothing, clicks)), relevance).quality(
+        ENCODER_ALONE
+    )
+    # Only the second query clicked the first item.
+    np.testing.assert_allclose([found.precision, found.recall], [100 / 3, 100 * np.mean([1 / 2, 1 / 2, 1])])
