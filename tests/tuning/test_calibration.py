@@ -104,6 +104,25 @@ class TestNovelItems:
             assert found.best_mean - found.quality.mean > cost - 0.2
             assert 0 < found.quality.novel < 100
 
+    @pytest.mark.parametrize(
+        ("cost", "alone", "expected"),
+        [
+            (0.5, 10.0, 10.0),  # within the cost
+            (0.5, 20.0, 20.0),  # a point instead of half a point, and no more than that
+            (0.5, 100.0, 40.0),  # out of reach: four times the cost is the most
+            (0.0, 20.0, 0.0),  # nothing is to be given up
+        ],
+    )
+    def test_more_is_paid_where_the_encoder_alone_finds_them_more_often(self, cost, alone, expected):
+        """Each step of the exposure brings novel items five points of recall for a quarter of a point of accuracy."""
+
+        def quality(setting):
+            steps = max(place(setting)["exposure"], 0)
+            return flat(80 - 0.25 * steps, novel=5.0 * steps)
+
+        found = choose_calibration([Landscape(quality)], flat(70, novel=alone), cost=cost)
+        assert found.quality.novel == expected
+
     def test_the_mean_over_the_folds_decides(self):
         """What novel items cost in one fold is more than what is allowed, in the mean of both it is not."""
         free = build(self.gaps, first=10, tenth=3, novel=3)

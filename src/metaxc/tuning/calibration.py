@@ -2,9 +2,10 @@
 
 The objective: the best mean of overall P@1 and R@10; then, of all settings within a given cost of it, the one under
 which novel items are found best among all others. Most of that is free: many settings tie in the mean, and among these
-novel items may vanish or be found (docs/decisions.md). What novel items gain must not be taken from items with a few
-clicks: where a slice of items by clicks is found less often than by the encoder alone, that counts against a setting,
-and where it remains so, a little more accuracy is paid for these items alone.
+novel items may vanish or be found (docs/decisions.md). Where novel items would still be found less often than by the
+encoder alone, more is given up, just enough that they are not. What novel items gain must not be taken from items with
+a few clicks: where a slice of items by clicks is found less often than by the encoder alone, that counts against a
+setting, and where it remains so, a little more accuracy is paid for these items alone.
 
 Every constant moves on a long ladder of values, up or down while that helps, so that no choice ends at the edge of a
 grid.
@@ -26,6 +27,9 @@ from metaxc.tuning.shortlists import Setting, Shortlist
 
 COST = 0.5
 """Points of overall accuracy (mean of P@1 and R@10) that may be given up so that novel items are found."""
+
+NOVEL_FLOOR = 3.0
+"""Times the cost that may be given up in addition so that novel items are found as often as by the encoder alone."""
 
 SLICE_COST = 0.5
 """Further points that may be given up where items with a few clicks are found less often than by the encoder alone."""
@@ -149,10 +153,19 @@ def choose_calibration(
     chosen = search.climb(best, novel_first)
     if thorough:
         chosen = search.climb_on([best | steps for steps in STARTS], novel_first)
-    most_novel = search.quality(chosen).novel
+    if search.quality(chosen).novel < alone.novel:
+        least = enough - NOVEL_FLOOR * cost
+
+        def as_often_as_alone(found: MixedQuality) -> tuple[float, ...]:
+            if found.mean < least:
+                return 0.0, found.mean, 0.0
+            return 1.0, min(found.novel, alone.novel), found.mean
+
+        chosen = search.climb(search.best_known(as_often_as_alone), as_often_as_alone)
+    most_novel, spent = search.quality(chosen).novel, min(enough, search.quality(chosen).mean)
 
     def few_clicks_too(found: MixedQuality) -> tuple[float, ...]:
-        overspent = max(enough - found.mean, 0.0)
+        overspent = max(spent - found.mean, 0.0)
         if overspent > SLICE_COST:
             return 0.0, found.mean, 0.0
         value = min(found.novel, most_novel) - found.shortfall(alone) - SLICE_PRICE * overspent
