@@ -59,11 +59,14 @@ def print_accuracy(model: Emmett, dataset: Dataset) -> None:
 
 
 def print_answers(model: Emmett, dataset: Dataset) -> None:
-    """The answers to the three test queries that find the most relevant novel items among their first five."""
+    """The answers to three test queries: those with the most relevant novel items among five, not two with one first
+    answer."""
     queries, clicks = dataset.test.queries.texts, dataset.test.clicks
     found, scores = model.search_rows(queries, k=5)
     novel, clicked = dataset.novel_mask, is_relevant(found, clicks)
-    chosen = np.argsort(-(clicked & novel[found]).sum(axis=1), kind="stable")[:3].tolist()
+    order = np.argsort(-(clicked & novel[found]).sum(axis=1), kind="stable").tolist()
+    chosen = {found[row, 0]: row for row in reversed(order)}  # the best query of each first answer
+    chosen = sorted(chosen.values(), key=order.index)[:3]
     print(
         "\nThree test queries, chosen because they find novel items; the table says how often that happens."
     )
@@ -111,7 +114,8 @@ def print_first_click(model: Emmett, dataset: Dataset, row: int) -> None:
 
         before, made_before = look()
         order = sorted(range(len(queries)), key=lambda number: before[number][0])
-        clicked = order[len(order) // 2]
+        unseen = [number for number in order if before[number][0] > 10]
+        clicked = unseen[0] if unseen else order[-1]  # where the click says something new
         catalog.click(id, queries[clicked])
         after, made_after = look()
     rows = [

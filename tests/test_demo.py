@@ -51,11 +51,15 @@ def test_three_queries_with_marks(demo, trained, capsys):
     queries = re.findall(r"^query: (.+?) *$", printed, re.MULTILINE)
     assert len(queries) == 3
     rows = [dataset.test.queries.texts.index(query) for query in queries]
+    found = model.search(dataset.test.queries.texts, k=5)
     right = [
         sum(hit.novel and hit.id in clicked_ids(dataset, row) for hit in hits)
-        for row, hits in enumerate(model.search(dataset.test.queries.texts, k=5))
+        for row, hits in enumerate(found)
     ]
-    assert [right[row] for row in rows] == sorted(right, reverse=True)[:3]
+    best = {}  # the first query of each first answer, in the order of what it finds
+    for row in sorted(range(len(found)), key=lambda row: -right[row]):
+        best.setdefault(found[row][0].id, row)
+    assert rows == list(best.values())[:3]
     assert right[rows[0]] > 0
     answers = [line for line in printed.splitlines() if line.startswith("│")]
     assert len(answers) == 15
