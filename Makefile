@@ -1,5 +1,8 @@
-# make demo   set up, train on a real data set, print the table, answer queries, explain a novel item
+# make demo   set up, train on books read together, print the table, answer queries, explain a novel item and click it;
+#             make demo DATA=icd10cm does it with clinical phrases
 # make test   set up, lint, type-check, run the test suite
+# make wheel-check   build the source distribution and the wheel, and try the wheel in a fresh environment
+# make docs   build the documentation site in site/
 # make test-lowest   the tests with the lowest versions that pyproject.toml allows, in an environment of their own
 # make lock   write requirements.lock from constraints.txt
 # All work from any state, again and again.
@@ -17,7 +20,7 @@ LOWEST_TESTS ?= tests
 LOWEST_CI := tests/data tests/emmett tests/serve tests/test_dependencies.py \
 	$(addprefix tests/encoders/test_,cache_folder.py encoder_folder.py onnx_graph.py pretrained.py)
 
-.PHONY: demo test test-slow test-lowest test-lowest-ci check setup lock clean
+.PHONY: demo docs test test-slow test-lowest test-lowest-ci check wheel-check setup lock clean
 
 setup: $(READY)
 
@@ -57,11 +60,17 @@ test-lowest-ci:
 	$(MAKE) test-lowest LOWEST_TESTS="$(LOWEST_CI)"
 
 demo: $(READY)
-	@$(BIN)/python demo.py
+	@$(BIN)/python demo.py $(DATA)
+
+wheel-check: $(READY)
+	@$(BIN)/python tests/check_wheel.py
+
+docs: $(READY)
+	@$(BIN)/python docs/build_site.py
 
 check: $(READY)
-	$(BIN)/ruff check src tests benchmarks demo.py
-	$(BIN)/ruff format --check src tests benchmarks demo.py
+	$(BIN)/ruff check src tests benchmarks docs/*.py demo.py
+	$(BIN)/ruff format --check src tests benchmarks docs/*.py demo.py
 	$(BIN)/mypy src
 	$(BIN)/lint-imports
 
@@ -72,4 +81,4 @@ test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
 clean:
-	rm -rf $(VENV) $(VENV)-lock $(LOWEST) demo
+	rm -rf $(VENV) $(VENV)-lock $(LOWEST) demo demo-*/ site

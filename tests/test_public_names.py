@@ -43,7 +43,22 @@ def test_the_readmes_tables_are_the_result_file():
     command = [sys.executable, "benchmarks/novel.py", "--table"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert len(done.stdout.splitlines()) > 4
-    assert done.stdout.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert between_markers("novel") == done.stdout.strip()
+
+
+def test_the_readmes_example_is_what_the_demo_printed():
+    printed = (ROOT / "benchmarks" / "results" / "demo.txt").read_text(encoding="utf-8")
+    lines = [line.strip() for line in between_markers("demo").splitlines() if line.strip()]
+    assert len(lines) > 10
+    for line in lines:
+        assert line in printed
+
+
+def between_markers(name):
+    """The part of the README that is copied from elsewhere."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (part,) = re.findall(rf"<!-- {name}: begin -->\n(.*?)<!-- {name}: end -->", readme, flags=re.DOTALL)
+    return part.strip()
 
 
 def test_the_results_page_is_what_the_result_files_say(tmp_path):

@@ -36,8 +36,8 @@ DISK_TROUBLE = {
 app = typer.Typer(
     name="metaxc",
     help="Accurate retrieval of items that nobody has clicked yet.\n\n"
-    "To try it:  metaxc data get icd10cm DATA;  metaxc train DATA --out MODEL;  "
-    "metaxc evaluate MODEL DATA;  metaxc search MODEL 'chest pain';  metaxc explain MODEL 'a new item'.",
+    "To try it:  metaxc data get books DATA;  metaxc train DATA --out MODEL;  "
+    "metaxc evaluate MODEL DATA;  metaxc search MODEL 'Dune by Frank Herbert';  metaxc explain MODEL 'a new item'.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

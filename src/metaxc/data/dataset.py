@@ -168,7 +168,8 @@ class Dataset:
         """Build a data set from texts by id and click events.
 
         Args:
-            items, queries: Texts by id.
+            items: Texts of the items by id.
+            queries: Texts of the queries by id.
             clicks: The (query id, item id) of each event; events of the same pair add up.
             times: When each event was: seconds since 1970, or an ISO-8601 string.
             counts: How many events each of them stands for, all at the same time.

@@ -46,6 +46,7 @@ MOST_READ = 300
 _NOTE = re.compile(r"\s*[(\[][^)\]]*[)\]]")
 _KIND = re.compile(r"\s*:\s*(a|the)?\s*(novel|memoir|roman)\b.*$", re.IGNORECASE)
 _ARTICLE = re.compile(r"^(the|a|an) ")
+_APOSTROPHE = re.compile("['’`]")
 
 
 def build_books(
@@ -97,7 +98,8 @@ def build_from_readers(
         if isbn in works:
             read[reader].add(works[isbn])
     readers = Counter(work for mine in read.values() for work in mine)
-    chosen = [work for work, _ in readers.most_common(books)]
+    # Equally read books by name: the order of a set differs from process to process.
+    chosen = sorted(readers, key=lambda work: (-readers[work], work))[:books]
     together = _count_common_readers(chosen, read.values())
     texts = [names[work].most_common(1)[0][0] for work in chosen]
     return _assemble(texts, together, test_fraction, seed)
@@ -123,7 +125,7 @@ def _merge_editions(editions: Iterable[Sequence[str]]) -> tuple[dict[str, str], 
         title, author = clean_title(raw_title), _mixed_case(one_line(html.unescape(raw_author)))
         words = re.findall(r"[^\W\d_]+", author.lower())
         if title and words:
-            plain = _ARTICLE.sub("", re.sub(r"[\W_]+", " ", title.lower()).strip())
+            plain = _ARTICLE.sub("", re.sub(r"[\W_]+", " ", _APOSTROPHE.sub("", title.lower())).strip())
             works[isbn] = f"{plain}|{words[-1]}"
             names[works[isbn]][f"{title} by {author}"] += 1
     return works, dict(names)
