@@ -147,10 +147,7 @@ def main() -> None:
     folder = Path("demo" if source == SOURCES[0] else f"demo-{source}")
     data, trained, cache = folder / "data", folder / "model", folder / "cache"
     metaxc("data", "get", source, data, "--overwrite")
-    # One fold of three chooses the constants a little less well in a third of the time. The demo is about novel items,
-    # so training may give up three points of overall accuracy for them, not half a point.
-    options = ("--folds", "1", "--exposure-cost", "3")
-    metaxc("train", data, "--out", trained, *options, "--cache", cache, "--overwrite")
+    metaxc("train", data, "--out", trained, "--cache", cache, "--overwrite")
     show(Emmett.load(trained, cache=EmbeddingCache(cache)), read_folder(data))
     print(f"\nThe whole took {time.perf_counter() - started:.0f} seconds. To see it live:")
     print(f"{Path(sys.executable).parent / 'metaxc'} serve {trained} --data {data}")

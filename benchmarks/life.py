@@ -6,12 +6,12 @@ Of each pseudo-novel item at most n hidden training clicks are revealed, as they
 neighbours, and give the item a small classifier of its own. Held-out queries validate; no test query is used. The
 figure is novel R@10: over validation queries that clicked a pseudo-novel item, the share of these among the first ten
 of all items, beside that of the encoder alone, and the difference to the same items without clicks (paired by query,
-with its 95 % interval). The vector is always that of `metaxc.emmett.scoring`; what is compared is the novelty of the
-items with first clicks, r = prior / (n + prior):
+with its 95 % interval). The vector is always that of `metaxc.emmett.scoring`; what is compared is how much a click that
+the encoder has not learnt from counts against the item's novelty:
 
-    as chosen     the prior that training chooses
-    stays novel   prior → ∞: as exposed, and as much of its neighbours, as without clicks
-    ends at once  prior = 0: from the first click on the item's text and its own classifier alone
+    as served            a tenth of a training click (`UNLEARNT_SHARE`)
+    as a training click  it exposes the item less, and takes as much from its neighbours, as one that was learnt from
+    not at all           the item stays as exposed as one without clicks
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,16 +29,18 @@ from votes import BEST, Case, build_cases, calibrate
 import metaxc as package
 from metaxc.arrays import Doubles, Floats
 from metaxc.emmett import Calibration
-from metaxc.emmett.scoring import item_vectors, query_vectors
+from metaxc.emmett.scoring import UNLEARNT_SHARE, item_vectors, query_vectors
 from metaxc.evaluation.intervals import paired_interval
 from metaxc.index.topk import top_k
-from metaxc.metrics import hits, pairs_within, recall, relevant_counts
+from metaxc.metrics import hits, pairs_within, precision, recall, relevant_counts, without_pairs
 from metaxc.research.report.page import git_commit
 from metaxc.tuning import ENCODER_ALONE, CombineChoice, tune_combine
 
-REVEALED = (0, 1, 2, 3, 5, 10, 20, 50)
-STAYS_NOVEL = 1e6
-"""Clicks after which an item that stays novel would be half as novel: more than any item has."""
+REVEALED = (0, 1, 2, 5, 10)
+NOT_AT_ALL = 1e-5
+"""A share so small that the novelty stays as it is."""
+
+SHARES = {"as served": UNLEARNT_SHARE, "as a training click": 1.0, "not at all": NOT_AT_ALL}
 
 
 def observed_vectors(case: Case, choice: CombineChoice, calibration: Calibration) -> Floats:
@@ -48,24 +50,43 @@ def observed_vectors(case: Case, choice: CombineChoice, calibration: Calibration
     return item_vectors(case.fold.observed_embeddings, generated, case.fold.classifiers, calibration)
 
 
-def novel_recall(case: Case, observed: Floats, novel: Floats, exposure: float) -> Doubles:
-    """(queries that clicked a pseudo-novel item,) percent of these items among the first ten of all items."""
+class Found(NamedTuple):
+    """What the queries of a fold find: (queries,) percent each.
+
+    Args:
+        novel: Of the queries that clicked a pseudo-novel item, R@10 of these items among all items.
+        overall: The mean of P@1 and R@10, of all queries.
+    """
+
+    novel: Doubles
+    overall: Doubles
+
+
+def rank_all(case: Case, observed: Floats, novel: Floats, exposure: float) -> Found:
+    """Rank all items for the validation queries of a fold."""
     data = case.fold.data
     validation = data.generalized.with_columns(data.item_order)
     vectors = np.concatenate([observed, novel])
-    relevant = pairs_within(validation.clicks, np.arange(len(vectors)) >= len(observed))
-    asked = np.flatnonzero(relevant_counts(relevant))
-    relevant = relevant[asked]
-    ranked, _ = top_k(query_vectors(validation.queries[asked], exposure), vectors, 10)
-    return 100 * recall(hits(ranked, relevant), relevant_counts(relevant), 10)
+    relevant = pairs_within(validation.clicks, None)
+    own = validation.excluded
+    extra = 0 if own is None else int(np.diff(own.indptr).max(initial=0))
+    ranked, _ = top_k(query_vectors(validation.queries, exposure), vectors, 10 + extra)
+    ranked = ranked if own is None else without_pairs(ranked, own)[:, :10]
+    hit = hits(ranked, relevant)
+    overall = (precision(hit, 1) + recall(hit, relevant_counts(relevant), 10)) / 2
+    of_novel = pairs_within(relevant, np.arange(len(vectors)) >= len(observed))
+    asked = np.flatnonzero(relevant_counts(of_novel))
+    of_novel = of_novel[asked]
+    found = recall(hits(ranked[asked], of_novel), relevant_counts(of_novel), 10)
+    return Found(100 * found, 100 * overall)
 
 
-def recall_alone(case: Case) -> Doubles:
+def rank_alone(case: Case) -> Found:
     """The same for the encoder alone."""
     fold, calibration = case.fold, ENCODER_ALONE.calibration
     observed = item_vectors(fold.observed_embeddings, fold.observed_embeddings, fold.classifiers, calibration)
     novel = item_vectors(fold.novel_embeddings, fold.novel_embeddings, None, calibration)
-    return novel_recall(case, observed, novel, calibration.exposure)
+    return rank_all(case, observed, novel, calibration.exposure)
 
 
 def compare(lab: FoldLab, folds: int) -> dict[str, Any]:
@@ -73,13 +94,14 @@ def compare(lab: FoldLab, folds: int) -> dict[str, Any]:
     cases = build_cases(lab, folds)
     choice = tune_combine([case.fold for case in cases])
     calibration = calibrate(cases, choice)
-    priors = {"as chosen": calibration.novelty_prior, "stays novel": STAYS_NOVEL, "ends at once": 0.0}
-    alone = np.concatenate([recall_alone(case) for case in cases])
+    alone = [rank_alone(case) for case in cases]
     observed = [observed_vectors(case, choice, calibration) for case in cases]
     rows: list[dict[str, Any]] = []
     without_clicks: Doubles | None = None
     for most in REVEALED:
-        for form, prior in priors.items() if most else [("as chosen", calibration.novelty_prior)]:
+        for form, share in SHARES.items() if most else [("as served", UNLEARNT_SHARE)]:
+            # p / (share · n + p) by the formula's p' / (UNLEARNT_SHARE · n + p').
+            prior = calibration.novelty_prior * UNLEARNT_SHARE / share
             constants = calibration.model_copy(update={"novelty_prior": prior})
             found, enough = [], []
             for case, others in zip(cases, observed, strict=True):
@@ -88,8 +110,9 @@ def compare(lab: FoldLab, folds: int) -> dict[str, Any]:
                 enough += [] if clicked is None else [float((clicked.clicks >= most).mean())]
                 generated = case.generate(choice, revealed, BEST)
                 novel = item_vectors(case.fold.novel_embeddings, generated, clicked, constants)
-                found.append(novel_recall(case, others, novel, calibration.exposure))
-            values = np.concatenate(found)
+                found.append(rank_all(case, others, novel, calibration.exposure))
+            values = np.concatenate([one.novel for one in found])
+            overall = float(np.concatenate([one.overall for one in found]).mean())
             without_clicks = values if without_clicks is None else without_clicks
             difference = paired_interval(values, without_clicks)
             rows.append(
@@ -98,13 +121,14 @@ def compare(lab: FoldLab, folds: int) -> dict[str, Any]:
                     "form": form,
                     "novel R@10": float(values.mean()),
                     "minus without clicks": difference._asdict(),
+                    "overall mean": overall,
                     "items with so many": float(np.mean(enough)) if enough else 1.0,
                 }
             )
             print(
-                f"{lab.dataset.name:15} {most:4} {form:12} novel R@10 {values.mean():5.1f} "
-                f"({difference.difference:+.1f}, {difference.low:+.1f} to {difference.high:+.1f}; "
-                f"encoder alone {alone.mean():.1f})",
+                f"{lab.dataset.name:15} {most:4} {form:19} novel R@10 {values.mean():5.1f} "
+                f"({difference.difference:+.1f}, {difference.low:+.1f} to {difference.high:+.1f}), "
+                f"overall {overall:.2f}",
                 flush=True,
             )
     return {
@@ -113,8 +137,8 @@ def compare(lab: FoldLab, folds: int) -> dict[str, Any]:
         "data": lab.dataset.fingerprint,
         "seed": 0,
         "folds": folds,
-        "queries": len(alone),
-        "encoder alone": float(alone.mean()),
+        "queries": sum(len(one.novel) for one in alone),
+        "encoder alone": float(np.concatenate([one.novel for one in alone]).mean()),
         "combine": vars(choice),
         "calibration": calibration.model_dump(),
         "rows": rows,

@@ -31,11 +31,13 @@ class Classifiers:
             float64 (`metaxc.data.clicks.clicks_per_item`).
         query_layer: (dim, dim) float32 or None; when given, every query embedding x becomes
             normalize(x + x @ query_layer) before it is scored.
+        learnt_clicks: (observed,) how many of the clicks the encoder has learnt from; None where it has from all.
     """
 
     weights: Floats
     clicks: Rows | Doubles
     query_layer: Floats | None = None
+    learnt_clicks: Rows | Doubles | None = None
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -46,7 +48,8 @@ class Classifiers:
 
     def take(self, rows: Rows | list[int]) -> Classifiers:
         """The classifiers at `rows`."""
-        return Classifiers(self.weights[rows], self.clicks[rows], self.query_layer)
+        learnt = None if self.learnt_clicks is None else self.learnt_clicks[rows]
+        return Classifiers(self.weights[rows], self.clicks[rows], self.query_layer, learnt)
 
     def save(self, file: Path) -> None:
         """Write a safetensors file."""

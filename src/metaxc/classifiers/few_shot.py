@@ -130,10 +130,12 @@ class FewShotFitter:
         return self.fit_totals(revealed.totals().astype(np.float64), clicks)
 
     def fit_totals(self, totals: Doubles, clicks: Rows) -> Classifiers:
-        """One classifier per item from the sum of its queries, which is all that the classifier depends on.
+        """One classifier per item from the sum of its queries, which is all that the classifier depends on. The encoder
+        has learnt from none of these clicks.
 
         Args:
             totals: (items, dim) float64 sums, with the classifiers' query layer applied; zero rows without queries.
             clicks: (items,) how many queries each sum has.
         """
-        return Classifiers(normalize_rows(totals @ self.inverse_gram), clicks)
+        weights = normalize_rows(totals @ self.inverse_gram)
+        return Classifiers(weights, clicks, learnt_clicks=np.zeros_like(clicks))

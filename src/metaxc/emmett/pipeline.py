@@ -143,8 +143,11 @@ class MetaClassifierPipeline:
             query_names: What to call the revealed queries.
         """
         own = made.classifiers
-        clicks = np.zeros(1, np.int64) if own is None else own.clicks[:1]
-        parts = weigh_parts(clicks, self.calibration)
+        if own is None:
+            parts = weigh_parts(np.zeros(1, np.int64), self.calibration)
+        else:
+            first = own.take([0])
+            parts = weigh_parts(first.clicks, self.calibration, first.learnt_clicks)
         weights = parts.generated[0] * self.generator.weights(
             made.embeddings[:1], made.neighbours[:1], made.selection.scores[:1]
         )

@@ -1,7 +1,7 @@
 """The vector of an item: one formula for any number of clicks. Everything that ranks items calls this.
 
     trust in its own clicks:   t(n) = n / (n + prior_clicks)
-    novelty:                   r(n) = novelty_prior / (n + novelty_prior)
+    novelty:                   r(n) = novelty_prior / (m + novelty_prior),   m = learnt clicks + others / 10
     length:                    s(n) = 1 + (novel_scale − 1) · r(n)
 
     vector:   u(n) = s · [ z + r · (G − z) ] + own · t · w,   and r(n) as one more coordinate
@@ -11,6 +11,10 @@ n is the number of the item's clicks, z the embedding of its text, w its own cla
 of the classifiers of its neighbours, which are trusted by their clicks too, with a prior of their own. Without clicks
 the vector is the meta-classifier of a novel item, with many clicks the classifier of an observed one; nothing jumps at
 a first click. "Novel", "clicked" and "observed" are labels for people.
+
+Clicks that came after the training count a tenth against an item's novelty: the embedding of its text has not learnt
+from them as it has from those of the training, so the item still needs its neighbours and the exposure
+(`benchmarks/life.py`, docs/decisions.md).
 
 The last coordinate of a query is the exposure: what is added to the score of an item without clicks. So any index that
 ranks by inner product serves it, and it may differ from request to request.
@@ -30,6 +34,11 @@ from metaxc.classifiers import Classifiers
 NEIGHBOUR_PRIOR = 10.0
 """Clicks at which a neighbour's classifier has half its weight, where nothing else was chosen."""
 
+
+UNLEARNT_SHARE = 0.1
+"""What a click that the encoder has not learnt from counts against an item's novelty. On folds, items without clicks
+that get their first ones lose up to 8 points of recall where such a click counts whole, and none where it counts a
+tenth (docs/decisions.md)."""
 
 MOST = 1e6
 """Largest constant: far beyond all that is chosen, and far from where float32 overflows."""
@@ -99,12 +108,29 @@ class PartWeights:
         return PartWeights(*(part.take(rows) for part in (self.text, self.generated, self.own, self.novelty)))
 
 
-def weigh_parts(clicks: Rows | Doubles | Floats, calibration: Calibration) -> PartWeights:
-    """The weights of the formula above for items with these numbers of clicks, of any shape."""
-    novelty = 1 - click_trust(clicks, calibration.novelty_prior)
+def weigh_parts(
+    clicks: Rows | Doubles | Floats,
+    calibration: Calibration,
+    learnt_clicks: Rows | Doubles | None = None,
+) -> PartWeights:
+    """The weights of the formula above for items with these numbers of clicks, of any shape.
+
+    Args:
+        clicks: The numbers of clicks.
+        calibration: The constants.
+        learnt_clicks: How many of them the encoder has learnt from; None for all.
+    """
+    counted = clicks if learnt_clicks is None else _count_against_novelty(clicks, learnt_clicks)
+    novelty = 1 - click_trust(counted, calibration.novelty_prior)
     scale = 1 + (calibration.novel_scale - 1) * novelty
     own = calibration.own * click_trust(clicks, calibration.prior_clicks)
     return PartWeights(scale * (1 - novelty), scale * novelty, own, novelty)
+
+
+def _count_against_novelty(clicks: Rows | Doubles | Floats, learnt_clicks: Rows | Doubles) -> Doubles:
+    learnt = learnt_clicks.astype(np.float64)
+    counted: Doubles = learnt + UNLEARNT_SHARE * (clicks.astype(np.float64) - learnt)
+    return counted
 
 
 def item_vectors(
@@ -118,8 +144,10 @@ def item_vectors(
         classifiers: Their own classifiers, with the clicks that these were fitted on; None where no item has a click.
         calibration: The constants.
     """
-    clicks = np.zeros(len(embeddings), np.int64) if classifiers is None else classifiers.clicks
-    weights = weigh_parts(clicks, calibration)
+    if classifiers is None:
+        weights = weigh_parts(np.zeros(len(embeddings), np.int64), calibration)
+    else:
+        weights = weigh_parts(classifiers.clicks, calibration, classifiers.learnt_clicks)
     vectors = weights.text[:, None] * embeddings + weights.generated[:, None] * generated
     if classifiers is not None:
         vectors += weights.own[:, None] * classifiers.weights
