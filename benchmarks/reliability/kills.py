@@ -20,7 +20,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from world import Child, ask, content_of, finish, model, text_of
+from proof_run import write_result
+from world import Child, ask, content_of, model, text_of
 
 from metaxc.catalog import Catalog, CatalogSettings, NewItem
 
@@ -207,7 +208,7 @@ def main() -> None:
     options = parser.parse_args()
     model()
     found = run(options.kills, options.seed, options.seconds)
-    finish(found, options.out)
+    write_result(found, options.out)
 
 
 if __name__ == "__main__":
