@@ -10,7 +10,6 @@ schema), a wrong request has to be refused, a right one not, and none may be ans
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 import tempfile
@@ -164,13 +163,12 @@ def main() -> None:
         "operations": operations,
         "seconds": round(time.perf_counter() - started, 1),
     }
-    text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
-    if asked.out:
-        asked.out.write_text(text, encoding="utf-8")
-    print(
-        text if not asked.out else {name: result[name] for name in ("requests", "server_errors", "failures")}
-    )
-    sys.exit(1 if result["server_errors"] or result["failures"] else 0)
+    from proof_run import write_result  # the tests run this file from elsewhere
+
+    result["problems"] = [name for name, found in operations.items() if found["failures"]]
+    if result["server_errors"]:
+        result["problems"].append(f"{result['server_errors']} server errors")
+    write_result(result, asked.out)
 
 
 if __name__ == "__main__":
