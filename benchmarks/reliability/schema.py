@@ -83,8 +83,14 @@ def meet(case: Any, client: Client) -> None:
         case.path_parameters["number"] = client.click(KNOWN, "somewhere grey").number
     if "item" in (case.query or {}):
         case.query["item"] = KNOWN
-    if isinstance(case.body, dict) and "item" in case.body:
-        case.body["item"] = KNOWN
+    if isinstance(case.body, dict):
+        for named in (case.body, *case.body.get("clicks", ())):
+            if "item" in named:
+                named["item"] = KNOWN
+        if "ids" in case.body:
+            case.body["ids"] = [KNOWN]
+        if "add_tags" in case.body:
+            client.update(KNOWN, tags=[])  # else an item could get more tags than the rules allow
 
 
 def tried(
