@@ -53,6 +53,8 @@ SAMPLE_REQUESTS = {
     ("GET", "/v1/items"): {},
     ("GET", "/v1/items/{id:path}"): {},
     ("PUT", "/v1/items/{id:path}"): {"json": {"tags": ["pets"]}},
+    ("PATCH", "/v1/items/{id:path}"): {"json": {"add_tags": ["grey"]}},
+    ("POST", "/v1/items/delete"): {"json": {"ids": ["dog-old"]}},
     ("POST", "/v1/clicks"): {"json": {"item": "new", "query": "fresh bread"}},
     ("DELETE", "/v1/clicks/{number}"): {},
     ("POST", "/v1/search"): {"json": {"queries": ["fresh bread"]}},

@@ -15,8 +15,8 @@ from metaxc.serve.client import Client
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "reliability" / "schema.py"
 OPERATIONS = [
-    *("about", "add", "click", "delete_item", "explain", "get_item", "health", "list_items", "metrics"),
-    *("preview", "ready", "represent", "search", "undo", "update_item"),
+    *("about", "add", "click", "delete_item", "delete_items", "explain", "get_item", "health", "list_items"),
+    *("metrics", "patch_item", "preview", "ready", "represent", "search", "undo", "update_item"),
 ]
 NO_INPUT = {"about", "health", "metrics", "ready"}
 

@@ -19,6 +19,7 @@ from metaxc.arrays import Floats
 from metaxc.artifacts import atomic_folder, make_folder, sync, verify_folder
 from metaxc.catalog.catalog_errors import CatalogError
 from metaxc.catalog.catalog_folder import CatalogFolder
+from metaxc.catalog.click_files import CLICK_FILES
 from metaxc.catalog.item_clicks import ItemClicks, read_item_clicks
 from metaxc.catalog.lifecycle import Lifecycle
 from metaxc.catalog.records import CatalogSettings, ItemRow
@@ -176,6 +177,7 @@ def _resume_or_create(folder: CatalogFolder, old: Store, model: Emmett, model_fo
         "settings": old.metadata["settings"],
         "origin": origin,
         **({} if model_folder is None else {MODEL_FOLDER: str(model_folder.resolve())}),
+        **{name: old.metadata[name] for name in (CLICK_FILES,) if name in old.metadata},
     }
     return Store.create(folder.next(), metadata)
 

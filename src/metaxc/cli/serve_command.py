@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from metaxc.cli.catalog_command import known_queries, open_store
+from metaxc.cli.catalog_command import known_queries
+from metaxc.cli.catalog_upkeep_command import open_store
 from metaxc.cli.config_options import config_option, given_options
 from metaxc.cli.shared import Base, Cache, load_model, print_status, set_threads
 from metaxc.errors import ConfigError

@@ -11,11 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    create_model,
+)
+from pydantic import Tag as UnionTag
 from pydantic_core import PydanticCustomError
 
 from metaxc.catalog.item_rules import MOST_EXPOSURE
-from metaxc.catalog.records import CatalogHit, NewItem, State
+from metaxc.catalog.records import CatalogHit, Click, NewClick, NewItem, State
 from metaxc.data.input_rules import (
     ID_PATTERN,
     MOST_ID,
@@ -27,6 +36,7 @@ from metaxc.data.input_rules import (
     validate_tag,
     validate_text,
 )
+from metaxc.data.text_files import MAX_SECONDS
 from metaxc.errors import DataError
 from metaxc.serve.serve_settings import RequestLimits
 
@@ -64,6 +74,13 @@ class DeleteResponse:
     """How many items were deleted."""
 
     deleted: int
+
+
+@dataclass(frozen=True)
+class ClicksResponse:
+    """The recorded clicks, in the order of the request."""
+
+    clicks: tuple[Click, ...]
 
 
 @dataclass(frozen=True)
@@ -137,11 +154,44 @@ class UpdateRequest(_Request):
     tags: list[Tag] | None = None
 
 
+class PatchRequest(UpdateRequest):
+    """Changes to parts of an item; omitted fields keep their value. Tags are replaced, then added, then removed."""
+
+    add_tags: list[Tag] = []
+    remove_tags: list[Tag] = []
+
+
+class DeleteRequest(_Request):
+    """Items to delete, all or none."""
+
+    ids: list[ItemId]
+    ignore_missing: bool = Field(
+        False, description="Ignore ids of no item. Otherwise one is a 404, and none is deleted."
+    )
+
+
 class ClickRequest(_Request):
     """A query that clicked an item."""
 
     item: ItemId
     query: str
+    at: float | None = Field(
+        None,
+        gt=-MAX_SECONDS,
+        lt=MAX_SECONDS,
+        allow_inf_nan=False,
+        description="When, in seconds since 1970; now, if omitted.",
+    )
+
+    def to_new_click(self) -> NewClick:
+        """The click as the catalog's record."""
+        return NewClick(self.item, self.query, self.at)
+
+
+class ClicksRequest(_Request):
+    """Clicks to record, all or none."""
+
+    clicks: list[ClickRequest]
 
 
 class SearchRequest(_Request):
@@ -194,7 +244,20 @@ class RequestModels:
         item = _with_fields(NewItemRequest, text=(text, ...), tags=(tags, []))
         self.add = _with_fields(AddRequest, items=(Annotated[list[item], batch], ...))  # type: ignore[valid-type]
         self.update = _with_fields(UpdateRequest, text=(text | None, None), tags=(tags | None, None))
-        self.click = _with_fields(ClickRequest, query=(query, ...))
+        self.patch = _with_fields(
+            PatchRequest,
+            text=(text | None, None),
+            tags=(tags | None, None),
+            add_tags=(tags, []),
+            remove_tags=(tags, []),
+        )
+        self.delete = _with_fields(DeleteRequest, ids=(Annotated[list[ItemId], batch], ...))
+        click = _with_fields(ClickRequest, query=(query, ...))
+        clicks = _with_fields(ClicksRequest, clicks=(Annotated[list[click], batch], ...))  # type: ignore[valid-type]
+        self.click = Annotated[
+            Annotated[click, UnionTag("click")] | Annotated[clicks, UnionTag("list")],
+            Discriminator(lambda body: "list" if isinstance(body, dict) and "clicks" in body else "click"),
+        ]
         self.search = _with_fields(
             SearchRequest,
             queries=(Annotated[list[query], batch], ...),
