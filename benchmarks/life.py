@@ -9,9 +9,9 @@ of all items, beside that of the encoder alone, and the difference to the same i
 with its 95 % interval). The vector is always that of `metaxc.emmett.scoring`; what is compared is how much a click that
 the encoder has not learnt from counts against the item's novelty:
 
-    as served            a tenth of a training click (`UNLEARNT_SHARE`)
+    as served            a third of a training click (`UNLEARNT_SHARE`)
     as a training click  it exposes the item less, and takes as much from its neighbours, as one that was learnt from
-    not at all           the item stays as exposed as one without clicks
+    a tenth, not at all  the item stays nearly, or wholly, as exposed as one without clicks
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REVEALED = (0, 1, 2, 5, 10)
 NOT_AT_ALL = 1e-5
 """A share so small that the novelty stays as it is."""
 
-SHARES = {"as served": UNLEARNT_SHARE, "as a training click": 1.0, "not at all": NOT_AT_ALL}
+SHARES = {"as served": UNLEARNT_SHARE, "as a training click": 1.0, "a tenth": 0.1, "not at all": NOT_AT_ALL}
 
 
 def observed_vectors(case: Case, choice: CombineChoice, calibration: Calibration) -> Floats:

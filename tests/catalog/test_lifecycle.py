@@ -40,7 +40,7 @@ def test_no_click_moves_an_item_further_than_the_formula_allows(folder, model, o
     clicks = np.arange(len(vectors))
     weights = weigh_parts(clicks, model.calibration, np.zeros_like(clicks))
     np.testing.assert_allclose(vectors[:, -1], weights.novelty, atol=1e-6)
-    np.testing.assert_allclose(weights.novelty, 3 / (3 + clicks / 10), atol=1e-6)
+    np.testing.assert_allclose(weights.novelty, 3 / (3 + clicks / 3), atol=1e-6)
     strength = model.generator.strength
     limit = np.abs(np.diff(weights.text)) + (1 + strength) * np.abs(np.diff(weights.generated))
     limit += np.abs(np.diff(weights.own))
@@ -168,7 +168,7 @@ def test_clicks_on_a_trained_item_are_counted_and_leave_its_vector_unchanged(cat
 
 def test_a_trained_item_keeps_the_weight_of_its_training_clicks(folder, world):
     """Training clicks may have weights; 2.5 of them give a novelty of 3 / 5.5, with whatever text and newer clicks. A
-    click after the training counts a tenth."""
+    click after the training counts a third."""
     model = build_model(world, calibration=Calibration(novelty_prior=3.0))
     weighted = replace(model.classifiers, clicks=np.full(len(model.classifiers), 2.5))
     model = build_model(world, calibration=Calibration(novelty_prior=3.0), classifiers=weighted)
@@ -177,6 +177,6 @@ def test_a_trained_item_keeps_the_weight_of_its_training_clicks(folder, world):
         catalog.add([NewItem("new", "i4")])
         catalog.clicks([("i0", "q20"), ("new", "q21")])  # computed together
         assert stored_vector(catalog, "i0")[-1] == pytest.approx(3 / 5.5)
-        assert stored_vector(catalog, "new")[-1] == pytest.approx(3 / 3.1)
+        assert stored_vector(catalog, "new")[-1] == pytest.approx(0.9)
         catalog.update("i0", text="i1")
         assert stored_vector(catalog, "i0")[-1] == pytest.approx(3 / 5.5)

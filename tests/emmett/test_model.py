@@ -416,7 +416,7 @@ class TestFewShot:
             queries = [f"q{row}" for row in range(n)]
             made = simple.represent(["i4"], [queries], votes=False)
             z, g = world.encoder.encode_items(["i4"]), simple.represent(["i4"])[:, :-1] / 1.3
-            r = 4.0 / (n / 10 + 4.0)  # the encoder has not learnt from these clicks
+            r = 4.0 / (n / 3 + 4.0)  # the encoder has not learnt from these clicks
             assert made[0, -1] == pytest.approx(r)
             added = made[:, :-1] - (1 + 0.3 * r) * (z + r * (g - z))
             np.testing.assert_allclose(np.linalg.norm(added), 2.0 * n / (n + 3.0), rtol=1e-4)

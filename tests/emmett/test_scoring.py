@@ -75,16 +75,16 @@ def test_every_weight_moves_one_way_with_the_clicks(calibration, counts):
     np.testing.assert_allclose(weights.generated, length * weights.novelty, atol=1e-5)
 
 
-def test_clicks_that_the_encoder_has_not_learnt_from_count_a_tenth_against_the_novelty():
-    """Four learnt clicks and ten others make an item as novel as five learnt ones; its own classifier has all."""
+def test_clicks_that_the_encoder_has_not_learnt_from_count_a_third_against_the_novelty():
+    """Four learnt clicks and three others make an item as novel as five learnt ones; its own classifier has all."""
     calibration = Calibration(own=2.0, prior_clicks=6.0, novelty_prior=3.0)
-    mixed = weigh_parts(np.array([14]), calibration, np.array([4]))
+    mixed = weigh_parts(np.array([7]), calibration, np.array([4]))
     learnt = weigh_parts(np.array([5]), calibration)
     assert mixed.novelty == learnt.novelty == pytest.approx(3 / 8)
     assert (mixed.text, mixed.generated) == (learnt.text, learnt.generated)
-    assert mixed.own == pytest.approx(2.0 * 14 / 20)
+    assert mixed.own == pytest.approx(2.0 * 7 / 13)
     z, g, w = parts(1)
-    classifiers = Classifiers(w, np.array([14]), learnt_clicks=np.array([4]))
+    classifiers = Classifiers(w, np.array([7]), learnt_clicks=np.array([4]))
     assert item_vectors(z, g, classifiers, calibration)[0, -1] == pytest.approx(3 / 8)
     assert item_vectors(z, g, classifiers.take([0]), calibration)[0, -1] == pytest.approx(3 / 8)
 

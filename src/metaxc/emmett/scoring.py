@@ -1,7 +1,7 @@
 """The vector of an item: one formula for any number of clicks. Everything that ranks items calls this.
 
     trust in its own clicks:   t(n) = n / (n + prior_clicks)
-    novelty:                   r(n) = novelty_prior / (m + novelty_prior),   m = learnt clicks + others / 10
+    novelty:                   r(n) = novelty_prior / (m + novelty_prior),   m = learnt clicks + others / 3
     length:                    s(n) = 1 + (novel_scale − 1) · r(n)
 
     vector:   u(n) = s · [ z + r · (G − z) ] + own · t · w,   and r(n) as one more coordinate
@@ -12,7 +12,7 @@ of the classifiers of its neighbours, which are trusted by their clicks too, wit
 the vector is the meta-classifier of a novel item, with many clicks the classifier of an observed one; nothing jumps at
 a first click. "Novel", "clicked" and "observed" are labels for people.
 
-Clicks that came after the training count a tenth against an item's novelty: the embedding of its text has not learnt
+Clicks that came after the training count a third against an item's novelty: the embedding of its text has not learnt
 from them as it has from those of the training, so the item still needs its neighbours and the exposure
 (`benchmarks/life.py`, docs/decisions.md).
 
@@ -35,10 +35,9 @@ NEIGHBOUR_PRIOR = 10.0
 """Clicks at which a neighbour's classifier has half its weight, where nothing else was chosen."""
 
 
-UNLEARNT_SHARE = 0.1
-"""What a click that the encoder has not learnt from counts against an item's novelty. On folds, items without clicks
-that get their first ones lose up to 8 points of recall where such a click counts whole, and none where it counts a
-tenth (docs/decisions.md)."""
+UNLEARNT_SHARE = 1 / 3
+"""What a click that the encoder has not learnt from counts against an item's novelty. Where it counts whole, items lose
+recall with their first clicks; where it counts a tenth, they take too many places of others (docs/decisions.md)."""
 
 MOST = 1e6
 """Largest constant: far beyond all that is chosen, and far from where float32 overflows."""
