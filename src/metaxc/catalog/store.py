@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -29,9 +29,13 @@ from metaxc.catalog.catalog_errors import RECOVERY, CatalogError, damaged_error,
 from metaxc.catalog.connections import FileVersion, connect, is_unchanging, translated_errors
 from metaxc.catalog.schema import (
     ACKNOWLEDGED,
+    CLICK_SUMS,
+    CLICKS,
     CLOSED,
     DATABASE,
+    DELETED,
     FORMAT,
+    ITEMS,
     SCHEMA,
     TABLES,
     Table,
@@ -100,6 +104,23 @@ class Transaction:
         ).fetchone()
         return int(found[0]) + 1
 
+    def keep_keys(self, used: Mapping[str, int]) -> None:
+        """Do not give out primary keys that another generation has given out: the last of each table, by name."""
+        for name, last in used.items():
+            statement = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?"
+            if not self.connection.execute(statement, (last, name)).rowcount:
+                self.connection.execute("INSERT INTO sqlite_sequence (seq, name) VALUES (?, ?)", (last, name))
+
+    def remove_item(self, key: int, tags: Sequence[str]) -> None:
+        """Delete an item with its clicks and tags, and note that it was deleted."""
+        clicks = self.connection.execute("SELECT number FROM clicks WHERE key = ?", (key,)).fetchall()
+        for (number,) in clicks:
+            self.delete(CLICKS, number)
+        self.delete(CLICK_SUMS, key)
+        self.delete(ITEMS, key)
+        self.replace_tags(key, tags, ())
+        self.put(DELETED, (key, self.sequence))
+
     def replace_tags(self, key: int, before: Sequence[str], after: Sequence[str]) -> None:
         """Update the tags by which an item is filtered."""
         for tag in set(before) - set(after):
@@ -120,6 +141,9 @@ class Store:
         self.folder, self.read_only = folder, read_only
         self._write_lock = threading.RLock()
         self._read_lock = threading.RLock()
+        self.retired = (
+            False  # whether another generation has taken its place, so that writes here would be lost
+        )
         self._unsettled = False  # whether the log may hold a commit that was not acknowledged
         file = folder / DATABASE
         if not file.is_file():
@@ -251,6 +275,8 @@ class Store:
         if self._writer is None or self._acknowledged is None:
             raise CatalogError("The catalog is open for reading only", fix="open it without read_only")
         with self._write_lock, translated_errors():
+            if self.retired:
+                raise CatalogError("The catalog was switched to another model", fix="open it again")
             connection = self._writer
             self._settle(connection)
             connection.execute("BEGIN IMMEDIATE")
