@@ -21,7 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from world import Child, Hashed, ask, content_of, finish, model, text_of
+from proof_run import write_result
+from world import Child, Hashed, ask, content_of, model, text_of
 
 from metaxc import Emmett
 from metaxc.catalog import Catalog, CatalogSettings, NewItem
@@ -212,7 +213,7 @@ def main() -> None:
     options = parser.parse_args()
     model()
     found = run(options.rounds, options.seed)
-    finish(found, options.out)
+    write_result(found, options.out)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from world import ask, content_of, finish, model, text_of
+from proof_run import write_result
+from world import ask, content_of, model, text_of
 
 from metaxc import artifacts
 from metaxc.catalog import Catalog, CatalogSettings, NewItem, migrate, store
@@ -242,7 +243,7 @@ def main() -> None:
     options = parser.parse_args()
     model(), model(4)
     found = run(options.operations, options.points)
-    finish(found, options.out)
+    write_result(found, options.out)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from live import Language, Reply, Server, Wires, quantiles, served
-from world import finish
+from proof_run import write_result
 
 import metaxc
 from metaxc.research.report.page import git_commit
@@ -356,7 +356,7 @@ def main() -> None:
     options = parser.parse_args()
     size = Size(options.seconds, options.texts, clicks=options.clicks)
     found = run(size, options.model, options.data, options.source, options.token_seconds)
-    finish(found, options.out)
+    write_result(found, options.out)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from world import ask, content_of, finish, model, text_of
+from proof_run import write_result
+from world import ask, content_of, model, text_of
 
 from metaxc.catalog import Catalog, NewItem, StorageError
 
@@ -115,7 +116,7 @@ def main() -> None:
     model()
     with small_disk(options.folder) as disk:
         found = run(disk)
-    finish(found, options.out)
+    write_result(found, options.out)
 
 
 if __name__ == "__main__":

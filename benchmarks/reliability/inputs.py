@@ -378,9 +378,9 @@ def main() -> None:
         more = (options.sample,) if options.sample else ()
         print(json.dumps(CHILDREN[options.child](options.place, *more)))
         return
-    from world import finish
+    from proof_run import write_result
 
-    finish(run(options.old, options.quick), options.out)
+    write_result(run(options.old, options.quick), options.out)
 
 
 if __name__ == "__main__":

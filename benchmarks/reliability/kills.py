@@ -2,9 +2,10 @@
 
     python benchmarks/reliability/kills.py --kills 1000 --out benchmarks/results/reliability/kills.json
 
-A child adds, updates, deletes, clicks, takes clicks back, snapshots and searches; it tells each write before it begins
-and after it is acknowledged, and is killed at a random moment. Another child opens the catalog and tells everything it
-holds. What was acknowledged must be there; of the one write that was under way all or nothing; nothing else.
+A child adds, updates, deletes and clicks, one or several at a time, takes clicks back, snapshots and searches; it tells
+each write before it begins and after it is acknowledged, and is killed at a random moment. Another child opens the
+catalog and tells everything it holds. What was acknowledged must be there; of the one write that was under way all or
+nothing; nothing else.
 """
 
 from __future__ import annotations
@@ -16,18 +17,23 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from world import Child, ask, content_of, finish, model, text_of
+from proof_run import write_result
+from world import Child, ask, content_of, model, text_of
 
 from metaxc.catalog import Catalog, CatalogSettings, NewItem
 
 OBSERVE_AFTER = 3
 MOST_ITEMS = 150
-LONGEST = 0.25
-"""Seconds a child lives at most after it has opened the catalog."""
+MOST_WRITES = 60
+"""Acknowledged writes after which a child is killed, at most; by time alone, one on a busy machine would do nothing."""
+
+LONGEST = 0.02
+"""Seconds that it lives after that, at most, so that it is killed in the middle of a write: most take a few ms."""
 
 
 def load(place: Path, seed: int, known: dict[str, list[Any]]) -> Any:
@@ -40,7 +46,10 @@ def load(place: Path, seed: int, known: dict[str, list[Any]]) -> Any:
         tell({"open": True})
         for number in range(10_000):
             kind = drawn.choice(
-                ["add", "add", "add", "update", "delete", "click", "click", "undo", "snapshot", "search"]
+                [
+                    *("add", "add", "add", "update", "tags", "delete", "delete several"),
+                    *("click", "click", "clicks", "undo", "snapshot", "search"),
+                ]
             )
             if len(there) > MOST_ITEMS:
                 kind = "delete"
@@ -64,6 +73,24 @@ def load(place: Path, seed: int, known: dict[str, list[Any]]) -> Any:
                 tell({"do": "update", "id": name, "text": text})
                 catalog.update(name, text=text)
                 tell({"done": number})
+            elif kind == "tags":
+                tag = f"tag {number % 5}"
+                tell({"do": "tags", "id": name, "tag": tag})
+                catalog.update(name, add_tags=[tag])
+                tell({"done": number})
+            elif kind == "delete several" and len(there) > 20:
+                gone = drawn.sample(there, drawn.randint(2, 4))
+                tell({"do": "delete several", "ids": gone})
+                catalog.delete(gone)
+                there = [one for one in there if one not in gone]
+                tell({"done": number})
+            elif kind == "clicks":
+                new = [[drawn.choice(there), text_of(drawn)] for _ in range(drawn.randint(2, 6))]
+                tell({"do": "clicks", "clicks": new})
+                recorded = catalog.clicks([(of, query) for of, query in new])
+                for click in recorded:
+                    clicks.setdefault(click.item, []).append(click.number)
+                tell({"done": number, "number": recorded[0].number})
             elif kind == "delete" and len(there) > 20:
                 tell({"do": "delete", "id": name})
                 catalog.delete([name])
@@ -93,16 +120,27 @@ def applied(known: dict[str, list[Any]], write: dict[str, Any], number: int | No
         after |= {of: [text, tags, "novel", []] for of, text, tags in write["items"]}
     elif write["do"] == "update":
         after[name][0] = write["text"]
+    elif write["do"] == "tags":
+        after[name][1] = sorted({*after[name][1], write["tag"]})
     elif write["do"] == "delete":
         del after[name]
-    elif write["do"] == "click":
-        after[name][3] = sorted([*after[name][3], [number, write["query"]]])
+    elif write["do"] == "delete several":
+        for name in write["ids"]:
+            del after[name]
+    elif write["do"] in ("click", "clicks"):
+        new = [[name, write["query"]]] if write["do"] == "click" else write["clicks"]
+        for place, (of, query) in enumerate(new):
+            # The numbers of one transaction follow each other.
+            after[of][3] = sorted([*after[of][3], [None if number is None else number + place, query]])
+            after[of][2] = _state(after[of][3])
     else:
         after[name][3] = [click for click in after[name][3] if click[0] != write["number"]]
-    if write["do"] in ("click", "undo"):
-        count = len(after[name][3])
-        after[name][2] = "observed" if count >= OBSERVE_AFTER else "clicked" if count else "novel"
+        after[name][2] = _state(after[name][3])
     return after
+
+
+def _state(clicks: list[Any]) -> str:
+    return "observed" if len(clicks) >= OBSERVE_AFTER else "clicked" if clicks else "novel"
 
 
 def run(kills: int, seed: int, most_seconds: float) -> dict[str, Any]:
@@ -147,9 +185,8 @@ def one_kill(place, known, seed, drawn, counts, problems) -> dict[str, list[Any]
         problems.append(f"kill {counts['kills']}: {first}")
         child.wait()
         return known
-    time.sleep(drawn.random() * LONGEST)
-    os.kill(child.pid, signal.SIGKILL)
-    for line in lines:
+    left = drawn.randrange(MOST_WRITES)
+    for line in _killing(child, lines, left, drawn.random() * LONGEST):
         if "error" in line:
             counts["errors"] += 1
             problems.append(f"kill {counts['kills']}: {line}")
@@ -180,6 +217,18 @@ def one_kill(place, known, seed, drawn, counts, problems) -> dict[str, list[Any]
     return found
 
 
+def _killing(child: Child, lines: Iterator[Any], writes: int, seconds: float) -> Iterator[Any]:
+    """What a child tells; it is killed so many seconds after so many of its writes were acknowledged."""
+    for line in lines if writes else ():
+        yield line
+        writes -= "done" in line
+        if not writes:
+            break
+    time.sleep(seconds)
+    os.kill(child.pid, signal.SIGKILL)
+    yield from lines
+
+
 def _look(place: Path, tell) -> None:
     with Catalog.open(place, model()) as catalog:
         tell({"content": content_of(catalog)})
@@ -188,10 +237,9 @@ def _look(place: Path, tell) -> None:
 def _after(known, pending, found) -> dict[str, list[Any]]:
     """What the write under way would have made; a click's number is taken from what is there."""
     number = None
-    if pending["do"] == "click":
-        before = {of for of, _ in known[pending["id"]][3]}
-        new = [of for of, _ in found.get(pending["id"], [0, 0, 0, []])[3] if of not in before]
-        number = new[0] if len(new) == 1 else None
+    if pending["do"] in ("click", "clicks"):
+        before = {of for row in known.values() for of, _ in row[3]}
+        number = min((of for row in found.values() for of, _ in row[3] if of not in before), default=None)
     return applied(known, pending, number)
 
 
@@ -207,7 +255,7 @@ def main() -> None:
     options = parser.parse_args()
     model()
     found = run(options.kills, options.seed, options.seconds)
-    finish(found, options.out)
+    write_result(found, options.out)
 
 
 if __name__ == "__main__":

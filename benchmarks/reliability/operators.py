@@ -26,6 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,11 @@ from world import ask, dataset  # noqa: E402
 
 from metaxc import Irene, IreneConfig  # noqa: E402
 from metaxc.catalog import Catalog, NewItem  # noqa: E402
-from metaxc.cli import catalog_command  # noqa: E402
 from metaxc.cli import main as command_line  # noqa: E402
 from metaxc.data import write_folder  # noqa: E402
 from metaxc.emmett import Emmett  # noqa: E402
 
-KNOWS_OVERWRITE = hasattr(catalog_command, "Overwrite")
+KNOWS_OVERWRITE = find_spec("metaxc.output_claims") is not None
 PATIENCE = 120.0
 """Seconds to wait for a service."""
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 from live import Language, Reply, Server, Wires, quantiles, served
-from world import finish
+from proof_run import write_result
 
 CLIENTS = 8
 """That measure the capacity; more of them get no more answers."""
@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     found = run(options.seconds, options.queries, options.model, options.data)
-    finish(found, options.out)
+    write_result(found, options.out)
 
 
 if __name__ == "__main__":

@@ -42,15 +42,39 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def finish_run(found: dict[str, Any], options: argparse.Namespace) -> NoReturn:
     """Print what was found, write it with commit, command and machine, and end: with 1 where a promise is broken."""
-    import metaxc
-
     if options.before is not None:
         earlier = json.loads(options.before.read_text())
         found["before"] = {name: earlier[name] for name in earlier if name not in ("before", "machine")}
+    write_result(found, options.out)
+
+
+def write_result(found: dict[str, Any], out: Path | None) -> NoReturn:
+    """Print what a proof has found, write it where that is wanted, and end: with 1 where a promise is broken.
+
+    Args:
+        found: The figures; `problems` lists the broken promises. Commit, command and machine are added unless the
+            proof has named them itself.
+        out: The result file; None prints only.
+    """
+    text = json.dumps(
+        {**found, **{name: fact for name, fact in _facts().items() if name not in found}},
+        indent=1,
+        ensure_ascii=False,
+    )
+    print(text)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text + "\n")
+    raise SystemExit(bool(found["problems"]))
+
+
+def _facts() -> dict[str, Any]:
+    import metaxc
+
     folder = Path(metaxc.__file__).parent
-    found |= {
-        "commit": _git(folder, "rev-parse", "--short=12", "HEAD")
-        + (" with changes" if _git(folder, "status", "--porcelain", "-uno", "--", ".") else ""),
+    changed = _git(folder, "status", "--porcelain", "-uno", "--", ".")
+    return {
+        "commit": _git(folder, "rev-parse", "--short=12", "HEAD") + (" with changes" if changed else ""),
         "command": shlex.join(["python", f"benchmarks/reliability/{Path(sys.argv[0]).name}", *_arguments()]),
         "machine": {
             "cores": os.cpu_count(),
@@ -58,12 +82,6 @@ def finish_run(found: dict[str, Any], options: argparse.Namespace) -> NoReturn:
             "python": platform.python_version(),
         },
     }
-    text = json.dumps(found, indent=1, ensure_ascii=False)
-    print(text)
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text + "\n")
-    raise SystemExit(bool(found["problems"]))
 
 
 def _git(folder: Path, *words: str) -> str:

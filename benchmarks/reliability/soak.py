@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import psutil
 from live import quantiles
-from world import content_of, finish, model, text_of
+from proof_run import write_result
+from world import content_of, model, text_of
 
 from metaxc.catalog import Catalog, CatalogSettings, NewItem
 from metaxc.index import Index, build_index
@@ -267,7 +268,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     found = run(options.operations, options.seconds, options.items, options.seed)
-    finish(found, options.out)
+    write_result(found, options.out)
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ from typing import Any
 
 import psutil
 from live import quantiles
+from proof_run import write_result
 from schema import small_model
-from world import finish
 
 import metaxc
 from metaxc.research.report.page import git_commit
@@ -384,7 +384,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     before = options.before.resolve() if options.before else None
-    finish(run(SHORT if options.short else FULL, before, judge_times=not options.short), options.out)
+    write_result(run(SHORT if options.short else FULL, before, judge_times=not options.short), options.out)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from live import Language, Reply, Server, Wires, quantiles, served
-from world import finish
+from proof_run import write_result
 
 RATE = 50.0
 """Items per second."""
@@ -256,7 +256,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     found = run(options.rounds, options.seconds, options.rate, options.model, options.data)
-    finish(found, options.out)
+    write_result(found, options.out)
 
 
 if __name__ == "__main__":

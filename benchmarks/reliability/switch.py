@@ -37,7 +37,7 @@ SOURCE = use_source()
 
 from metaxc.catalog import Catalog, CatalogSettings, NewItem  # noqa: E402
 from metaxc.catalog.catalog_folder import CatalogFolder  # noqa: E402
-from metaxc.catalog.migration import read_model  # noqa: E402
+from metaxc.catalog.generation_record import read_model  # noqa: E402
 from metaxc.catalog.model_switch import ModelSwitch  # noqa: E402
 
 MODELS = (3, 4, 5)

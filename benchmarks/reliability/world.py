@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -176,13 +176,3 @@ def content_of(catalog: Catalog) -> dict[str, list[Any]]:
         for item in items
         if not item.id.startswith("base")
     }
-
-
-def finish(found: dict[str, Any], out: Path | None) -> NoReturn:
-    """Print what a proof has found, write it where that is wanted, and end: with 1 where a promise does not hold."""
-    text = json.dumps(found, indent=1)
-    print(text)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text + "\n")
-    raise SystemExit(bool(found["problems"]))

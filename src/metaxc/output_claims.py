@@ -17,6 +17,9 @@ MANIFEST = "manifest.json"
 CATALOG_MARK = "CURRENT"
 """The file that makes a folder a catalog; no output is written over a catalog or into one."""
 
+DATA_KIND = "data set"
+"""The kind of a data set folder, which several commands write."""
+
 BEGINNING = 4096
 """Bytes of a file in which the mark of its kind is looked for."""
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from metaxc.catalog import Catalog, CatalogError, CatalogSettings, LockedError, NewItem, migrate, model_switch
 from metaxc.catalog.catalog_folder import CatalogFolder
-from metaxc.catalog.migration import STALE, Migration, read_previous
+from metaxc.catalog.generation_record import STALE, read_previous
+from metaxc.catalog.migration import Migration
 from metaxc.catalog.model_switch import ModelSwitch
 from metaxc.catalog.schema import decode_vector
 from metaxc.errors import MetaxcError

@@ -1,9 +1,11 @@
 import json
+from dataclasses import replace
 
 import pytest
 from commands import run
 from world_model import build_model
 
+from metaxc.data import read_folder, write_folder
 from metaxc.emmett import Calibration
 
 
@@ -102,3 +104,53 @@ def test_migrate_moves_a_catalog_once(catalog, model, world, tmp_path):
 
 def test_an_item_without_an_id_is_refused(catalog, model):
     assert "--id" in str(run("catalog", "add", catalog, model, "a text").exception)
+
+
+def test_items_and_clicks_are_exported_for_the_next_training(catalog, model, world, tmp_path):
+    write_folder(replace(world.dataset, test=None, novel=None), tmp_path / "data")
+    run("catalog", "add", catalog, model, "i4", "--id", "new", "--tag", "red")
+    run("catalog", "click", catalog, model, "new", "q0")
+    alone = run("catalog", "export", catalog, tmp_path / "alone", "--format", "dataset")
+    assert "1 clicks of the catalog, 0 of the training data" in alone.stderr
+    assert (
+        "160 items that the model was trained on have no clicks here; --with-training-data DATA"
+        in alone.stderr
+    )
+    options = ("--format", "dataset", "--with-training-data", tmp_path / "data")
+    both = run("catalog", "export", catalog, tmp_path / "both", *options)
+    assert f"1 clicks of the catalog, {world.dataset.train.clicks.nnz:,} of the training data" in both.stderr
+    assert "warning: the training data have no times" in both.stderr
+    assert "no clicks here" not in both.stderr
+    found = read_folder(tmp_path / "both")
+    assert found.items.tags[found.items.row_of["new"]] == ("red",)
+    assert found.train.clicks.nnz == world.dataset.train.clicks.nnz + 1
+    vectors = run(
+        "catalog", "export", catalog, tmp_path / "vectors", "--with-training-data", tmp_path / "data"
+    )
+    assert "--format dataset" in str(vectors.exception)
+
+
+def test_a_file_of_clicks_is_recorded_once(catalog, model, tmp_path):
+    run("catalog", "add", catalog, model, "i4", "--id", "new")
+    (tmp_path / "clicks.tsv").write_text("q0\tnew\t2024-05-01\nq1\tnew\t2024-05-02\nq1\tnobody\t2024-05-02\n")
+    refused = run("catalog", "clicks", catalog, model, tmp_path / "clicks.tsv")
+    assert "line 3" in str(refused.exception)
+    first = run("catalog", "clicks", catalog, model, tmp_path / "clicks.tsv", "--skip-bad")
+    assert "2 clicks recorded, 0 were recorded before, 1 lines with problems" in first.stdout
+    assert "left out: clicks.tsv, line 3: The catalog has no item with this id" in first.stderr
+    again = run("catalog", "clicks", catalog, model, tmp_path / "clicks.tsv", "--skip-bad", "--json")
+    assert json.loads(again.stdout) == {"recorded": 0, "recorded_before": 2, "problems": 1}
+    assert found(catalog, model)["new"] == "observed"
+
+
+def test_items_are_updated_and_deleted_by_file(catalog, model, tmp_path):
+    for name in ("a", "b"):
+        run("catalog", "add", catalog, model, "i4", "--id", name, "--tag", "red")
+    run("catalog", "update", catalog, model, "a", "--text", "i9", "--add-tag", "blue", "--remove-tag", "red")
+    assert list(found(catalog, model, "--tag", "blue")) == ["a"]
+    assert list(found(catalog, model, "--tag", "red")) == ["b"]
+    (tmp_path / "ids.txt").write_text("a\nb\nnobody\n")
+    assert run("catalog", "delete", catalog, model, "--file", tmp_path / "ids.txt").exception is not None
+    done = run("catalog", "delete", catalog, model, "--file", tmp_path / "ids.txt", "--ignore-missing")
+    assert "2 deleted" in done.stdout
+    assert not {"a", "b"} & set(found(catalog, model))

@@ -95,3 +95,23 @@ def test_check_gives_the_verdict_first_and_fix_writes_a_copy(tmp_path):
 def test_a_repository_is_needed_for_commits_and_for_nothing_else(tmp_path):
     for arguments in (("commits", tmp_path / "out"), ("icd10cm", tmp_path / "out", "--repo", tmp_path)):
         assert "--repo" in str(run("data", "get", *arguments).exception)
+
+
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
+@pytest.mark.parametrize("kind", ["notes", "catalog"])
+def test_no_command_that_writes_data_replaces_what_it_has_not_written(files, tmp_path, overwrite, kind):
+    assert run("data", "import", *files, "--skip-bad").exit_code == 0
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / ("CURRENT" if kind == "catalog" else "thesis.txt")).write_text("years of work")
+    before = {path.name: path.read_bytes() for path in precious.iterdir()}
+    data = tmp_path / "data"
+    for command in (
+        ("import", *files[:-1], precious, "--skip-bad"),
+        ("check", data, "--fix", precious),
+        ("split", data, precious),
+        ("convert", data, precious, "--from", "metaxc", "--to", "xc"),
+    ):
+        refused = run("data", *command, *overwrite)
+        assert "nothing was deleted" in str(refused.exception), command
+        assert {path.name: path.read_bytes() for path in precious.iterdir()} == before

@@ -18,7 +18,17 @@ def _benchmarks(monkeypatch):
     """Import the benchmarks as if they were run from their folder."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield
-    for name in ("overload", "fairness", "streaming", "soak", "strangers", "schema", "live", "world"):
+    for name in (
+        "overload",
+        "fairness",
+        "streaming",
+        "soak",
+        "strangers",
+        "schema",
+        "live",
+        "world",
+        "proof_run",
+    ):
         sys.modules.pop(name, None)
 
 

@@ -194,3 +194,58 @@ def test_internal_errors_are_logged_but_not_shown(http, catalog, monkeypatch, ca
     assert "secret" in caplog.text
     assert "Traceback" in caplog.text
     assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_list_of_clicks_is_recorded_completely_or_not_at_all(http, catalog):
+    add(http, "new", "grey cat")
+    clicks = [{"item": "new", "query": "cheap lemon", "at": 5.5}, {"item": "new", "query": "fresh bread"}]
+    answer = http.post("/v1/clicks", json={"clicks": clicks})
+    assert answer.status_code == 200
+    assert [(one["query"], one["state"]) for one in answer.json()["clicks"]] == [
+        ("cheap lemon", "clicked"),
+        ("fresh bread", "clicked"),
+    ]
+    assert answer.json()["clicks"][0]["at"] == 5.5
+    refused = http.post("/v1/clicks", json={"clicks": [*clicks, {"item": "nobody", "query": "fresh bread"}]})
+    assert refused.status_code == 404
+    assert "nobody" in refused.text
+    assert catalog.get("new").clicks == 2
+    single = http.post("/v1/clicks", json={"item": "new", "query": "fresh bread", "at": 6})
+    assert (single.json()["at"], single.json()["state"]) == (6.0, "observed")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"clicks": []}, "clicks"),
+        ({"clicks": [{"item": "new"}]}, "clicks.0.query"),
+        ({"clicks": [{"item": "new", "query": "x", "at": 1e12}]}, "clicks.0.at"),
+        ({"item": "new"}, "query"),
+        ({"item": "new", "query": "x", "clicks": []}, "clicks"),
+    ],
+)
+def test_invalid_clicks_are_named(http, body, field):
+    answer = http.post("/v1/clicks", json=body)
+    assert answer.status_code == 422
+    assert field in answer.json()["what"]
+
+
+def test_several_items_are_deleted_completely_or_not_at_all(http, catalog):
+    for name in ("a", "b", "delete"):
+        add(http, name, "grey cat")
+    assert http.post("/v1/items/delete", json={"ids": ["a", "nobody"]}).status_code == 404
+    assert "a" in catalog
+    answer = http.post("/v1/items/delete", json={"ids": ["a", "b", "nobody"], "ignore_missing": True})
+    assert answer.json() == {"deleted": 2}
+    assert http.get("/v1/items/delete").json()["id"] == "delete"  # an item may have this id
+
+
+def test_parts_of_an_item_are_patched(http):
+    add(http, "new", "grey cat", tags=["pets"])
+    path = "/v1/items/new"
+    assert http.patch(path, json={"add_tags": ["sale"]}).json()["tags"] == ["pets", "sale"]
+    assert http.patch(path, json={"remove_tags": ["pets"]}).json()["tags"] == ["sale"]
+    changed = http.patch(path, json={"text": "old dog"}).json()
+    assert (changed["text"], changed["tags"]) == ("old dog", ["sale"])
+    assert http.patch(path, json={"price": 3}).status_code == 422
+    assert http.patch("/v1/items/nobody", json={"text": "old dog"}).status_code == 404

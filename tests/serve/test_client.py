@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from running_service import UNUSUAL_IDS, exercise, running
 
-from metaxc.catalog import Catalog, ConflictError, NewItem, NotFoundError
+from metaxc.catalog import Catalog, ConflictError, NewClick, NewItem, NotFoundError
 from metaxc.errors import ConfigError, DataError
 from metaxc.serve.client import Client
 from metaxc.serve.http_errors import ForbiddenError, NotReadyError, TooLargeError, UnauthorizedError
@@ -55,6 +55,23 @@ def test_the_client_returns_the_catalogs_records(catalog, model):
         assert client.about() == catalog.about()
         assert client.delete(name) == 1
         assert name not in catalog
+
+
+def test_the_client_writes_in_bulk(catalog):
+    with running(catalog) as url, Client(url) as client:
+        client.add([{"id": name, "text": "grey cat"} for name in "abc"])
+        clicks = client.clicks([("a", "cheap lemon"), NewClick("b", "fresh bread", 5.5)])
+        assert [(click.item, click.query) for click in clicks] == [("a", "cheap lemon"), ("b", "fresh bread")]
+        assert clicks[1].at == 5.5
+        with pytest.raises(NotFoundError):
+            client.clicks([("a", "cheap lemon"), ("nobody", "cheap lemon")])
+        assert catalog.get("a").clicks == 1
+        assert client.update("a", add_tags=["red", "blue"], remove_tags=["red"]).tags == ("blue",)
+        with pytest.raises(NotFoundError):
+            client.delete(["a", "nobody"])
+        assert client.delete(["a", "b", "nobody"], ignore_missing=True) == 2
+        assert client.delete("nobody", ignore_missing=True) == 0
+        assert "c" in catalog
 
 
 def test_every_id_that_the_rules_allow_can_be_fetched_clicked_and_deleted(catalog):

@@ -146,3 +146,14 @@ def test_a_client_says_how_long_it_waits(http):
     )
     assert late.status_code == 503
     assert http.get("/v1/items/a").status_code == 404
+
+
+def test_a_large_list_of_clicks_is_encoded_in_slices_and_recorded_at_once(sliced, catalog, pause):
+    catalog.add([NewItem("n0", "grey cat")])
+    encoder, sequence = pause("encode_queries", passing=1000), catalog.sequence
+    response = sliced.post("/v1/clicks", json={"clicks": [{"item": "n0", "query": text} for text in TEXTS]})
+    assert [click["query"] for click in response.json()["clicks"]] == TEXTS
+    assert max(encoder.sizes) <= 4
+    assert sum(encoder.sizes) == len(TEXTS)
+    assert catalog.get("n0").clicks == len(TEXTS)
+    assert catalog.sequence == sequence + 1

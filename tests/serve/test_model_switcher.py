@@ -1,15 +1,18 @@
 """A running service switches to another model, on request, and back."""
 
+import json
 import threading
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from running_service import HOME, add, running
+from typer.testing import CliRunner
 
 from metaxc.catalog import Catalog, CatalogError, NewItem
 from metaxc.catalog.model_switch import ModelSwitch
 from metaxc.catalog.schema import decode_vector
+from metaxc.cli.main import app
 from metaxc.cli.serve_command import load_catalog_model
 from metaxc.emmett import Emmett
 from metaxc.serve.api_types import AddRequest, PreviewRequest, RepresentRequest
@@ -180,6 +183,17 @@ def test_a_service_that_only_reads_or_has_no_folder_of_models_refuses(catalog, m
         assert http.get("/v1/model").json()["state"] == "none"
 
 
+def test_only_the_write_token_switches(catalog, models):
+    tokens = {"read": "reading-is-all-it-may", "write": "writing-is-what-it-may"}
+    with TestClient(make_app(catalog, ServeSettings(tokens=tokens), models=models), base_url=HOME) as http:
+        for kind, status in (("read", 403), ("write", 202)):
+            headers = {"authorization": f"Bearer {tokens[kind]}"}
+            asked = http.post("/v1/model", json={"model": "other"}, headers=headers)
+            assert asked.status_code == status
+            assert http.get("/v1/model", headers=headers).status_code == 200
+        assert http.get("/v1/model").status_code == 401
+
+
 def test_the_client_waits_and_reports(catalog, models, other, model, tmp_path):
     with running(catalog, models=models) as url, Client(url) as client:
         seen = []
@@ -190,6 +204,21 @@ def test_the_client_waits_and_reports(catalog, models, other, model, tmp_path):
             client.switch_model("other")
         assert client.switch_model(rollback=True).model == model.fingerprint
         assert client.switch_model("other", wait=False).model == model.fingerprint
+
+
+def test_the_command_switches_returns_and_says_why_not(catalog, models, other, model):
+    run = CliRunner().invoke
+    with running(catalog, models=models) as url:
+        done = run(app, ["switch", url, str(other[0])])
+        assert (done.exit_code, done.stdout.splitlines()[0]) == (0, f"switched: model {other[1][:16]}")
+        assert "recall 1.000" in done.stdout
+        assert f"previous: model {model.fingerprint[:16]}" in done.stdout
+        again = run(app, ["switch", url, "other"])
+        assert "this model already" in str(again.exception)
+        back = json.loads(run(app, ["switch", url, "--rollback", "--json"]).stdout)
+        assert (back["state"], back["model"]) == ("switched", model.fingerprint)
+        assert run(app, ["switch", url, "--status"]).stdout.startswith("switched")
+        assert "either MODEL or --rollback" in str(run(app, ["switch", url]).exception)
 
 
 def test_a_service_that_starts_again_uses_the_model_that_it_was_switched_to(
@@ -279,8 +308,8 @@ def test_a_switched_catalog_is_followed_by_a_service_that_only_reads(catalog, ot
 
     catalog.add([NewItem("new", "small cat")])
     reader = Catalog.open(catalog.folder.path, model, read_only=True)
-    app = make_app(reader, reopen=lambda old: reopen_catalog(old, trained, None, None))
-    with TestClient(app, base_url=HOME) as http:
+    following = make_app(reader, reopen=lambda old: reopen_catalog(old, trained, None, None))
+    with TestClient(following, base_url=HOME) as http:
         assert http.get("/v1/about").json()["model"] == model.fingerprint
         switch = ModelSwitch(catalog, Emmett.load(other[0]), other[0])
         switch.build()

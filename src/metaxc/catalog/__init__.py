@@ -10,7 +10,7 @@ from metaxc.catalog.catalog_errors import (
     StorageError,
 )
 from metaxc.catalog.generations import migrate
-from metaxc.catalog.records import CatalogSettings, Item, NewItem, State
+from metaxc.catalog.records import CatalogSettings, Item, NewClick, NewItem, State
 
 __all__ = [
     "Catalog",
@@ -19,6 +19,7 @@ __all__ = [
     "ConflictError",
     "Item",
     "LockedError",
+    "NewClick",
     "NewItem",
     "NotFoundError",
     "OutcomeUnknownError",

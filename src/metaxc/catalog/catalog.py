@@ -18,20 +18,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from metaxc.arrays import Floats
 from metaxc.artifacts import make_folder
 from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundError
 from metaxc.catalog.catalog_folder import CatalogFolder
+from metaxc.catalog.click_files import note_position
+from metaxc.catalog.generation_record import model_metadata
 from metaxc.catalog.generations import fill_from_model, restore_snapshot
 from metaxc.catalog.item_clicks import ItemClicks
-from metaxc.catalog.item_rules import validate_items, validate_model_items
+from metaxc.catalog.item_rules import validate_clicks, validate_items, validate_model_items
 from metaxc.catalog.lifecycle import Stage
-from metaxc.catalog.migration import model_metadata
 from metaxc.catalog.reader import CatalogReader
-from metaxc.catalog.records import AddResult, CatalogSettings, Click, Item, ItemRow, NewItem
+from metaxc.catalog.records import AddResult, CatalogSettings, Click, Item, ItemRow, NewClick, NewItem
 from metaxc.catalog.schema import ACKNOWLEDGED, CLICKS, ITEMS, encode_vector
 from metaxc.catalog.store import Store
-from metaxc.data.input_rules import validate_query, validate_tags, validate_text
+from metaxc.data.input_rules import validate_tags, validate_text
 from metaxc.emmett import Emmett
 
 log = logging.getLogger(__name__)
@@ -186,13 +189,31 @@ class Catalog(CatalogReader):
             )
         return found is not None
 
-    def update(self, id: str, text: str | None = None, tags: Sequence[str] | None = None) -> Item:
-        """Change an item's text or tags; None leaves either as it is."""
+    def update(
+        self,
+        id: str,
+        text: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        add_tags: Sequence[str] = (),
+        remove_tags: Sequence[str] = (),
+    ) -> Item:
+        """Change parts of an item.
+
+        Args:
+            id: The item's id.
+            text: Its new text; None keeps the present one.
+            tags: Its new tags; None keeps the present ones.
+            add_tags: Tags to add to these.
+            remove_tags: Tags to remove from all of these; those that it has not are ignored.
+        """
         with self._write_lock:
             row = self._row(id)
             changed, stage = row, None
-            if tags is not None:
-                changed = replace(changed, tags=validate_tags(tags))
+            if tags is not None or add_tags or remove_tags:
+                kept = {*validate_tags(row.tags if tags is None else tags), *validate_tags(add_tags)}
+                new_tags = validate_tags(sorted(kept - set(validate_tags(remove_tags))))
+                changed = replace(changed, tags=new_tags)
             if text is not None and validate_text(text) != row.text:
                 embedding = self.model.encoder.encode_items([text])[0]
                 changed = replace(changed, text=text, embedding=embedding)
@@ -201,13 +222,17 @@ class Catalog(CatalogReader):
                 return row.item()
             return self._write_row(changed, stage, tags_before=row.tags)
 
-    def delete(self, ids: Sequence[str]) -> int:
+    def delete(self, ids: Sequence[str], *, ignore_missing: bool = False) -> int:
         """Delete items with their clicks, all or none; returns how many.
 
         A deleted item that the model was trained on continues to inform others until the model is trained again.
+
+        Args:
+            ids: Their ids.
+            ignore_missing: Whether ids of no item are ignored; otherwise one is a `NotFoundError`, and none is deleted.
         """
         with self._write_lock:
-            rows = [self._row(id) for id in dict.fromkeys(ids)]
+            rows = [self._row(id) for id in dict.fromkeys(ids) if not ignore_missing or id in self]
             if rows:
                 with self.store.transaction() as transaction:
                     for row in rows:
@@ -223,36 +248,56 @@ class Catalog(CatalogReader):
         """
         return self.clicks([(item, query)])[0]
 
-    def clicks(self, pairs: Sequence[tuple[str, str]]) -> list[Click]:
-        """Record several clicks, each an (item, query) pair, all or none."""
-        for _, query in pairs:
-            validate_query(query)
-        if not pairs:
+    def clicks(
+        self,
+        clicks: Sequence[NewClick | tuple[str, str] | Mapping[str, Any]],
+        embeddings: Mapping[str, Floats] | None = None,
+        *,
+        file_position: tuple[str, int] | None = None,
+    ) -> list[Click]:
+        """Record several clicks, all or none.
+
+        Args:
+            clicks: `NewClick`s, (item, query) pairs, or mappings with "item", "query" and, if wanted, "at".
+            embeddings: Embeddings by text of queries that the caller has encoded; others are encoded here.
+            file_position: Noted in the same transaction: the SHA-256 of the file that the clicks are from, and its line
+                up to which it is now recorded (`metaxc.catalog.click_files`).
+        """
+        new = validate_clicks([NewClick.of(click) for click in clicks])
+        if not new:
             return []
         with self._write_lock:
-            rows = {id: self._row(id) for id in dict.fromkeys(id for id, _ in pairs)}
-            embeddings = self.model.encoder.encode_queries([query for _, query in pairs])
+            rows = {id: self._row(id) for id in dict.fromkeys(click.item for click in new)}
+            known = dict(embeddings or {})
+            missing = list(dict.fromkeys(click.query for click in new if click.query not in known))
+            if missing:
+                known |= zip(missing, self.model.encoder.encode_queries(missing), strict=True)
+            queries: dict[str, list[Floats]] = {id: [] for id in rows}
+            for click in new:
+                queries[click.item].append(known[click.query])
             clicked = [
-                self._item_clicks(row).with_queries(
-                    embeddings[[id == row.id for id, _ in pairs]], self.model.embed_queries
-                )
-                for row in rows.values()
+                self._item_clicks(row).with_queries(np.stack(queries[id]), self.model.embed_queries)
+                for id, row in rows.items()
             ]
             lifecycle = self.follower.lifecycle
             stages = lifecycle.stages(list(rows.values()), clicked)
-            clicks, now, counts = [], time.time(), {id: row.clicks for id, row in rows.items()}
+            recorded, now, counts = [], time.time(), {id: row.clicks for id, row in rows.items()}
             with self.store.transaction() as transaction:
-                for (id, query), embedding in zip(pairs, embeddings, strict=True):
-                    number, row = transaction.new_key(CLICKS), rows[id]
-                    counts[id] += 1
-                    transaction.put(CLICKS, (number, row.key, query, now, encode_vector(embedding)))
-                    clicks.append(Click(number, id, query, now, lifecycle.state(row.trained, counts[id])))
+                if file_position is not None:
+                    note_position(transaction.metadata, *file_position)
+                for click in new:
+                    number, row = transaction.new_key(CLICKS), rows[click.item]
+                    counts[click.item] += 1
+                    at, embedding = now if click.at is None else click.at, encode_vector(known[click.query])
+                    transaction.put(CLICKS, (number, row.key, click.query, at, embedding))
+                    state = lifecycle.state(row.trained, counts[click.item])
+                    recorded.append(Click(number, click.item, click.query, at, state))
                 for row, its_clicks, stage in zip(rows.values(), clicked, stages, strict=True):
                     changed = replace(row, clicks=its_clicks.count, updated=now)
                     transaction.put(ITEMS, stage.apply_to(changed, transaction.sequence).values())
                     its_clicks.write(transaction, row)
             self._catch_up()
-            return clicks
+            return recorded
 
     def undo(self, number: int) -> Item:
         """Remove a click: the item's vector and state are again what they were without it."""

@@ -87,7 +87,7 @@ def export_vectors(store: Store, folder: Path, format: Format, *, overwrite: boo
             "Unknown export format",
             got=repr(format),
             expected=", ".join(get_args(Format)),
-            fix="use one of these",
+            fix="use one of these; items and clicks are exported with --format dataset, in Python `export_dataset`",
         )
     sources = [store.folder.parent]
     claim_folder(folder, EXPORT_KIND, overwrite=overwrite, sources=sources)

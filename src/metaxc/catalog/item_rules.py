@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Sequence
 
 from metaxc.catalog.catalog_errors import ConflictError
-from metaxc.catalog.records import NewItem
+from metaxc.catalog.records import NewClick, NewItem
 from metaxc.data.click_log import Texts
-from metaxc.data.input_rules import validate_id, validate_tags, validate_text
+from metaxc.data.input_rules import validate_id, validate_query, validate_tags, validate_text
+from metaxc.data.text_files import MAX_SECONDS, TIME_FORMAT, parse_time
 from metaxc.errors import DataError
 
 MOST_EXPOSURE = 100.0
@@ -45,6 +46,23 @@ def validate_items(items: Sequence[NewItem]) -> list[NewItem]:
                 fix="give each item an id of its own",
             )
     return list(found.values())
+
+
+def validate_clicks(clicks: Sequence[NewClick]) -> list[NewClick]:
+    """The clicks with their times in seconds since 1970."""
+    valid = []
+    for click in clicks:
+        validate_query(click.query)
+        at = None if click.at is None else parse_time(click.at)
+        if click.at is not None and at is None:
+            raise DataError(
+                "The time of a click is not valid",
+                got=repr(click.at),
+                expected=TIME_FORMAT,
+                fix=f"times of {MAX_SECONDS:g} and more are in a smaller unit than seconds",
+            )
+        valid.append(NewClick(click.item, click.query, at))
+    return valid
 
 
 def validate_model_items(items: Texts) -> None:

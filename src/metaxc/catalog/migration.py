@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,23 @@ import numpy as np
 
 from metaxc.arrays import Floats
 from metaxc.catalog.catalog_folder import CatalogFolder
-from metaxc.catalog.connections import connect, translated_errors
+from metaxc.catalog.click_files import CLICK_FILES
+from metaxc.catalog.generation_record import (
+    FOLLOWS,
+    IN_STEP,
+    MODEL_FOLDER,
+    PREVIOUS,
+    STALE,
+    Previous,
+    model_metadata,
+    read_previous,
+)
 from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.item_clicks import ItemClicks, read_item_clicks
 from metaxc.catalog.lifecycle import Lifecycle, Stage
 from metaxc.catalog.records import CatalogSettings, ItemRow
 from metaxc.catalog.schema import (
     CLICKS,
-    DATABASE,
     ITEMS,
     QUERIES,
     decode_vector,
@@ -39,77 +48,12 @@ from metaxc.catalog.store import Store, Transaction, read_sequence
 from metaxc.emmett import Emmett
 from metaxc.errors import MetaxcError
 
-MODEL_FOLDER = "model folder"
-"""The metadata that says where the model of a migrated catalog was, so that readers find it."""
-
-FOLLOWS = "follows"
-"""The metadata of a generation that is not in use: the one that it is built from, and the sequence number up to which
-it has the changes of that one."""
-
-PREVIOUS = "previous"
-"""The metadata of a generation in use: the one that was in use before (`Previous`)."""
-
-STALE = "stale vectors"
-"""The metadata of a generation that is not in use: "yes" where observed items have changed after the vectors that they
-inform were computed."""
-
-IN_STEP = "in step"
-"""The metadata of a generation that is not in use: "yes" where it was in use before, so that it lacks later changes
-alone."""
-
 MIGRATION_BLOCK = 256
 """Items that a migration writes in one transaction."""
 
 ITEM_ORDER = "ORDER BY ifnull(since, 9e18), key"
 Progress = Callable[[int, int], None]
 """Called with the number of items done and their total; an exception stops the build, and the next one resumes it."""
-
-
-@dataclass(frozen=True)
-class Previous:
-    """The generation that was in use before.
-
-    Args:
-        generation: Its folder's name.
-        at: Sequence number of the generation in use up to which both have the same items and clicks.
-        model: The fingerprint of its model.
-        folder: The folder of its model; None where that is unknown.
-    """
-
-    generation: str
-    at: int
-    model: str
-    folder: str | None = None
-
-
-def read_previous(store: Store) -> Previous | None:
-    """The generation that was in use before that of an open store, if its files are there."""
-    with store.read_snapshot() as connection:
-        stored = read_metadata(connection).get(PREVIOUS)
-    previous = Previous(**json.loads(stored)) if stored else None
-    there = previous is not None and (store.folder.parent / previous.generation).is_dir()
-    return previous if there else None
-
-
-def read_model(folder: CatalogFolder) -> tuple[str, Path | None]:
-    """The fingerprint of a catalog's model and the folder that it was in, if that is known; no row is verified."""
-    with translated_errors():
-        connection = connect(folder.current() / DATABASE, query_only=True)
-        try:
-            metadata = read_metadata(connection)
-        finally:
-            connection.close()
-    found = metadata.get(MODEL_FOLDER)
-    return metadata["model"], None if found is None else Path(found)
-
-
-def model_metadata(model: Emmett) -> dict[str, str]:
-    """What a catalog records of its model."""
-    return {
-        "model": model.fingerprint,
-        "dim": str(model.encoder.dim),
-        "exposure": repr(model.calibration.exposure + 0.0),  # never −0.0
-    }
 
 
 def embed_texts(encode: Callable[[Sequence[str]], Floats], texts: Sequence[str], dim: int) -> Floats:
@@ -222,16 +166,15 @@ class Migration:
         """
         with self.old.read_snapshot() as connection:
             last = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
+            metadata = read_metadata(connection)
         with self.new.transaction() as transaction:
-            transaction.keep_keys(last)
+            _keep_keys(transaction, last)
             previous = Previous(
                 self.old.folder.name, transaction.sequence, self.old.metadata["model"], previous_model_folder
             )
-            transaction.metadata |= {
-                FOLLOWS: "",
-                STALE: "",
-                IN_STEP: "",
+            transaction.metadata |= dict.fromkeys((FOLLOWS, STALE, IN_STEP), "") | {
                 PREVIOUS: json.dumps(asdict(previous)),
+                **{name: metadata[name] for name in (CLICK_FILES,) if name in metadata},
             }
 
     def _new_metadata(self) -> dict[str, str]:
@@ -393,6 +336,15 @@ def _read_items(
         f"SELECT number, key, query, at FROM clicks {where} ORDER BY number", keys
     ).fetchall()
     return rows, clicks
+
+
+def _keep_keys(transaction: Transaction, used: Mapping[str, int]) -> None:
+    """Do not give out primary keys that another generation has given out: the last of each table, by name."""
+    for name, last in used.items():
+        statement = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?"
+        if not transaction.connection.execute(statement, (last, name)).rowcount:
+            insert = "INSERT INTO sqlite_sequence (seq, name) VALUES (?, ?)"
+            transaction.connection.execute(insert, (last, name))
 
 
 def _blocks(values: Sequence[Any], size: int) -> list[Sequence[Any]]:

@@ -12,6 +12,7 @@ import numpy as np
 from metaxc.arrays import Floats, Keys
 from metaxc.catalog.catalog_errors import CatalogError, NotFoundError
 from metaxc.catalog.catalog_folder import CatalogFolder, WriterLock
+from metaxc.catalog.dataset_export import DatasetExport, export_dataset
 from metaxc.catalog.export import Format, export_vectors
 from metaxc.catalog.generations import write_snapshot
 from metaxc.catalog.index_follower import IndexFollower
@@ -313,6 +314,14 @@ class CatalogReader:
         """Write ids and vectors for another vector database; returns the number of items. Folder: as of `snapshot`."""
         self._check_open()
         return export_vectors(self.store, Path(folder), format, overwrite=overwrite)
+
+    def export_dataset(
+        self, folder: str | Path, *, training_data: str | Path | None = None, overwrite: bool = False
+    ) -> DatasetExport:
+        """Write items and clicks as a data set folder for the next training (`dataset_export.export_dataset`)."""
+        self._check_open()
+        training = None if training_data is None else Path(training_data)
+        return export_dataset(self.store, Path(folder), training_data=training, overwrite=overwrite)
 
     @property
     def sequence(self) -> int:

@@ -71,6 +71,31 @@ class NewItem:
 
 
 @dataclass(frozen=True)
+class NewClick:
+    """A click to record; `at` is in seconds since 1970, None for now."""
+
+    item: str
+    query: str
+    at: float | None = None
+
+    @staticmethod
+    def of(given: NewClick | tuple[str, str] | Mapping[str, Any]) -> NewClick:
+        """A click from an (item, query) pair or a mapping with "item", "query" and, if wanted, "at"."""
+        if isinstance(given, NewClick):
+            return given
+        names = {field.name for field in fields(NewClick)}
+        if isinstance(given, Mapping) and {"item", "query"} <= set(given) <= names:
+            return NewClick(given["item"], given["query"], given.get("at"))
+        if isinstance(given, tuple) and len(given) == 2:
+            return NewClick(*given)
+        raise DataError(
+            "Not a click",
+            got=repr(given)[:100],
+            expected='an (item, query) pair, {"item": …, "query": …}, with "at" if wanted, or a NewClick',
+        )
+
+
+@dataclass(frozen=True)
 class Item:
     """An item of the catalog.
 

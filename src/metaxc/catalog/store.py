@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -103,13 +103,6 @@ class Transaction:
             (table.name,),
         ).fetchone()
         return int(found[0]) + 1
-
-    def keep_keys(self, used: Mapping[str, int]) -> None:
-        """Do not give out primary keys that another generation has given out: the last of each table, by name."""
-        for name, last in used.items():
-            statement = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?"
-            if not self.connection.execute(statement, (last, name)).rowcount:
-                self.connection.execute("INSERT INTO sqlite_sequence (seq, name) VALUES (?, ?)", (last, name))
 
     def remove_item(self, key: int, tags: Sequence[str]) -> None:
         """Delete an item with its clicks and tags, and note that it was deleted."""

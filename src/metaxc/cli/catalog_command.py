@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option, Typer
 
+from metaxc.cli.catalog_upkeep_command import (
+    Folder,
+    check,
+    export,
+    migrate,
+    open_store,
+    restore,
+    show_progress,
+    snapshot,
+)
 from metaxc.cli.shared import (
     Base,
     Cache,
     Exposure,
     Json,
     Model,
-    Overwrite,
     Threads,
     load_model,
     print_json,
@@ -27,7 +36,6 @@ from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
     from metaxc.catalog import Catalog
-    from metaxc.catalog.store import Store
 
 app = Typer(
     name="catalog",
@@ -38,11 +46,7 @@ app = Typer(
     rich_markup_mode=None,
 )
 
-Folder = Annotated[Path, Argument(help="Folder of the catalog.", metavar="CATALOG")]
-Snapshot = Annotated[Path, Argument(help="Folder of the snapshot.", metavar="SNAPSHOT")]
-Output = Annotated[Path, Argument(help="Folder to write: a new or empty one.", metavar="FOLDER")]
 Id = Annotated[str, Argument(help="The item's id.", metavar="ID")]
-Ids = Annotated[list[str], Argument(help="Ids of the items.", metavar="ID...")]
 NewId = Annotated[str | None, Option("--id", help="The item's id.")]
 NewText = Annotated[str | None, Argument(help="The item's text.", metavar="TEXT")]
 Query = Annotated[str, Argument(help="The query that led to the click.", metavar="QUERY")]
@@ -54,9 +58,7 @@ States = Annotated[list[str] | None, Option("--state", help="novel, clicked or o
 ItemFile = Annotated[Path | None, Option("--file", help='JSON lines of {"id", "text", "tags"}; - is stdin.')]
 Data = Annotated[Path | None, Option(help="Data set whose training queries previews use as known queries.")]
 Clicks = Annotated[int | None, Option(min=1, help="Clicks until an item is observed; default: docs/live.md.")]
-ExportFormat = Annotated[str, Option(help="npy, parquet, faiss or pgvector.")]
-Accept = Annotated[bool, Option("--accept", help="Give up lost writes and keep the rows that are intact.")]
-Replace = Annotated[bool, Option("--overwrite", help="Replace the content of an existing catalog.")]
+SHOWN_PROBLEMS = 20
 KNOWN_QUERIES = 2_000
 """Known queries that a preview scores; the time of a preview grows with their number."""
 
@@ -69,14 +71,6 @@ def open_catalog(
 
     set_threads(threads)
     return Catalog.open(folder, load_model(model, base, cache, keeps_embeddings=False), read_only=read_only)
-
-
-def open_store(folder: Path) -> Store:
-    """Open the store of a catalog for reading, for commands that need no model."""
-    from metaxc.catalog.catalog_folder import CatalogFolder
-    from metaxc.catalog.store import Store
-
-    return Store(CatalogFolder(folder).current(), read_only=True)
 
 
 def known_queries(data: Path | None, most: int = KNOWN_QUERIES) -> list[str]:
@@ -166,12 +160,47 @@ def add(
 
 
 @app.command()
+def update(
+    catalog: Folder,
+    model: Model,
+    id: Id,
+    text: Annotated[str | None, Option(help="The item's new text.")] = None,
+    tags: Tags = None,
+    add_tags: Annotated[list[str] | None, Option("--add-tag", help="A tag to add; may be repeated.")] = None,
+    remove_tags: Annotated[
+        list[str] | None, Option("--remove-tag", help="A tag to remove; may be repeated.")
+    ] = None,
+    base: Base = None,
+    threads: Threads = 0,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Change parts of an item: its text, all of its tags (--tag), or single ones. What is not given stays."""
+    with open_catalog(catalog, model, base, cache, threads) as opened:
+        item = opened.update(id, text, tags, add_tags=add_tags or (), remove_tags=remove_tags or ())
+    if as_json:
+        print_json(asdict(item))
+    else:
+        print(f"{item.id} is {item.state} and has the tags: {', '.join(item.tags) or 'none'}")
+
+
+@app.command()
 def delete(
-    catalog: Folder, model: Model, ids: Ids, base: Base = None, threads: Threads = 0, cache: Cache = None
+    catalog: Folder,
+    model: Model,
+    ids: Annotated[list[str] | None, Argument(help="Ids of the items.", metavar="ID...")] = None,
+    file: Annotated[Path | None, Option("--file", help="One id per line; - is stdin.")] = None,
+    ignore_missing: Annotated[
+        bool, Option("--ignore-missing", help="Ignore ids of no item, as when a run is repeated.")
+    ] = False,
+    base: Base = None,
+    threads: Threads = 0,
+    cache: Cache = None,
 ) -> None:
     """Delete items with their clicks, all or none."""
+    given = read_lines(file, ids, "ids")
     with open_catalog(catalog, model, base, cache, threads) as opened:
-        print(f"{opened.delete(ids):,} deleted")
+        print(f"{opened.delete(given, ignore_missing=ignore_missing):,} deleted")
 
 
 @app.command()
@@ -193,6 +222,64 @@ def click(
         print_json(asdict(result))
     else:
         print(f"click {result.number} recorded: {item} is {result.state} and has {clicks} clicks")
+
+
+@app.command()
+def clicks(
+    catalog: Folder,
+    model: Model,
+    file: Annotated[Path, Argument(help="File of clicks: TSV, JSON lines or Parquet.", metavar="FILE")],
+    skip_bad: Annotated[
+        bool,
+        Option("--skip-bad", help="Leave out lines that cannot be used, such as clicks on unknown items."),
+    ] = False,
+    again: Annotated[
+        bool, Option("--again", help="Record a file once more that was recorded completely or in part.")
+    ] = False,
+    base: Base = None,
+    threads: Threads = 0,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Record the clicks of a file, any number of them.
+
+    A line is a query's text, an item's id and, if wanted, a time and a count, separated by tabs; or JSON with "query",
+    "item", "time" and "count" (.jsonl); or a row of a .parquet file. Plain or .gz. A time is in seconds since 1970 or
+    ISO 8601; without one, the click happens now.
+
+    All lines are checked before the first click is recorded. Then about 256 clicks at a time are recorded, each block
+    completely or not at all. A run that was stopped resumes when the command runs again with the same file; a file that
+    was recorded completely is not recorded twice.
+    """
+    from tqdm import tqdm
+
+    from metaxc.catalog.click_files import record_click_file
+
+    with (
+        open_catalog(catalog, model, base, cache, threads) as opened,
+        tqdm(unit=" clicks", desc="record", dynamic_ncols=True) as bar,
+    ):
+        result = record_click_file(
+            opened,
+            file,
+            skip_bad=skip_bad,
+            again=again,
+            progress=lambda done, total: show_progress(bar, done, total),
+        )
+    for problem in result.problems[:SHOWN_PROBLEMS]:
+        print_status(f"left out: {problem}")
+    counts = {
+        "recorded": result.recorded,
+        "recorded_before": result.recorded_before,
+        "problems": len(result.problems),
+    }
+    if as_json:
+        print_json(counts)
+    else:
+        print(
+            f"{result.recorded:,} clicks recorded, {result.recorded_before:,} were recorded before, "
+            f"{len(result.problems):,} lines with problems"
+        )
 
 
 @app.command()
@@ -239,70 +326,5 @@ def search(
         print_table(f"query: {query}", ["score", "state", "id", "item"], rows, right_from=9)
 
 
-@app.command()
-def snapshot(catalog: Folder, folder: Output, overwrite: Overwrite = False) -> None:
-    """Write a copy of the catalog. It carries checksums, and another process may write to the catalog meanwhile."""
-    from metaxc.catalog.generations import write_snapshot
-
-    with open_store(catalog) as store:
-        write_snapshot(store, folder, overwrite=overwrite)
-    print_status(f"snapshot written to {folder}")
-
-
-@app.command()
-def restore(folder: Snapshot, catalog: Folder, overwrite: Replace = False) -> None:
-    """Restore a snapshot into a new catalog; with --overwrite into an existing one, whose content it replaces."""
-    from metaxc.catalog import Catalog
-
-    Catalog.restore(folder, catalog, overwrite=overwrite)
-    print_status(f"restored {catalog} from {folder}")
-
-
-@app.command()
-def export(
-    catalog: Folder, folder: Output, format: ExportFormat = "parquet", overwrite: Overwrite = False
-) -> None:
-    """Export ids and vectors. Another vector database can search them by inner product."""
-    from metaxc.catalog.export import export_vectors
-
-    with open_store(catalog) as store:
-        count = export_vectors(store, folder, format, overwrite=overwrite)  # type: ignore[arg-type]
-    print_status(f"{count:,} items written to {folder}")
-
-
-@app.command()
-def migrate(
-    catalog: Folder, model: Model, base: Base = None, threads: Threads = 0, cache: Cache = None
-) -> None:
-    """Move the catalog to another model. Every vector is computed again, then the catalog switches at once.
-
-    A migration that was stopped resumes when the command runs again; until then the catalog keeps its old model.
-    """
-    from tqdm import tqdm
-
-    from metaxc.catalog import migrate as migrate_catalog
-
-    set_threads(threads)
-    trained = load_model(model, base, cache, keeps_embeddings=False)
-    with tqdm(unit=" items", desc="migrate", dynamic_ncols=True) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total, bar.n = total, done
-            bar.refresh()
-
-        migrated = migrate_catalog(catalog, trained, progress, model_folder=model)
-    print_status("migrated" if migrated else "the catalog has this model already")
-
-
-@app.command()
-def check(catalog: Folder, accept: Accept = False) -> None:
-    """Verify every row against its checksum."""
-    from metaxc.catalog.catalog_folder import CatalogFolder
-    from metaxc.catalog.generations import recover
-
-    if accept:
-        print_status(f"accepted: {recover(CatalogFolder(catalog)):,} changes")
-        return
-    with open_store(catalog) as store:
-        store.verify()
-        print_status(f"intact: {store.sequence:,} changes")
+for command in (snapshot, restore, export, migrate, check):
+    app.command()(command)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from metaxc.cli.check_output import print_changes, print_check
-from metaxc.cli.import_command import DATA_KIND, import_data
+from metaxc.cli.import_command import import_data
 from metaxc.cli.shared import Data, Json, Overwrite, Seed, print_json, print_status, print_table
 from metaxc.errors import ConfigError
+from metaxc.output_claims import DATA_KIND, claim_folder
 
 if TYPE_CHECKING:
     from metaxc.data import Dataset
@@ -49,7 +50,6 @@ def get(
     from metaxc.artifacts import atomic_folder
     from metaxc.data import split, write_folder
     from metaxc.data.sources import SOURCES
-    from metaxc.output_claims import claim_folder
 
     if name not in SOURCES:
         known = "; ".join(f"{key}: {source.description}" for key, source in SOURCES.items())
@@ -103,7 +103,6 @@ def convert(
     from metaxc.data import read_folder, write_folder
     from metaxc.data.assets import read_assets
     from metaxc.data.formats import FORMATS, detect_format
-    from metaxc.output_claims import claim_folder
 
     sources = [source, *([] if model is None else [model])]
     claim_folder(out, DATA_KIND, overwrite=overwrite, sources=sources)
@@ -212,7 +211,6 @@ def check(
     from metaxc.artifacts import atomic_folder
     from metaxc.data import write_folder
     from metaxc.data.repair import LIST_FILE, repair_folder
-    from metaxc.output_claims import claim_folder
 
     claim_folder(fix, DATA_KIND, overwrite=overwrite, sources=[data])
     dataset, listed, report = repair_folder(data)
@@ -263,7 +261,6 @@ def split_data(
     from metaxc.artifacts import atomic_folder
     from metaxc.cli.shared import read_lines
     from metaxc.data import read_folder, save_split, split, write_folder
-    from metaxc.output_claims import claim_folder
 
     if by not in ("random", "time"):
         raise ConfigError("Unknown split method for --by", got=by, expected="random or time")

@@ -9,9 +9,9 @@ import typer
 
 from metaxc.cli.check_output import print_changes, print_check
 from metaxc.cli.shared import Json, Overwrite, print_json, print_status
+from metaxc.output_claims import DATA_KIND, claim_folder
 
 FILE = "CSV, TSV, JSON lines (.jsonl, .ndjson) or Parquet, plain or .gz"
-DATA_KIND = "data set"
 
 
 def _option(name: str, help: str, metavar: str = "COLUMN") -> typer.models.OptionInfo:
@@ -85,7 +85,6 @@ def import_data(
     from metaxc.data.import_columns import ImportColumns
     from metaxc.data.importing import import_tables
     from metaxc.data.repair import LIST_FILE
-    from metaxc.output_claims import claim_folder
 
     sources = [items, clicks, *([] if queries is None else [queries])]
     claim_folder(out, DATA_KIND, overwrite=overwrite, sources=sources)

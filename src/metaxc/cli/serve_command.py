@@ -189,7 +189,7 @@ def load_catalog_model(folder: Path, model: Path, base: str | None, cache: Path 
     """The model of a catalog: the one that it was switched or migrated to, where it has been, or the one that is named.
     Where it is neither, the one that is named, which the catalog will refuse."""
     from metaxc.catalog.catalog_folder import CatalogFolder
-    from metaxc.catalog.migration import read_model
+    from metaxc.catalog.generation_record import read_model
     from metaxc.errors import MetaxcError
 
     wanted, switched_to = read_model(CatalogFolder(folder))
@@ -208,7 +208,7 @@ def reopen_catalog(old: Catalog, model: Path, base: str | None, cache: Path | No
     Its model is the one that is loaded, the one that is now in the model folder, or the one that it was migrated to.
     """
     from metaxc.catalog import Catalog, CatalogError
-    from metaxc.catalog.migration import read_model
+    from metaxc.catalog.generation_record import read_model
 
     wanted, _ = read_model(old.folder)
     trained = old.model

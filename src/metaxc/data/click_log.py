@@ -185,7 +185,7 @@ class ClickLog:
     @property
     def query_times(self) -> Doubles | None:
         """(queries,) float64: the latest event of each query, −inf where there is none; None if times are unknown."""
-        return self._extreme_times(np.maximum, -np.inf, self.last_times, self._pair_rows, len(self))
+        return self._extreme_times(np.maximum, -np.inf, self.last_times, self.pair_rows, len(self))
 
     @property
     def item_times(self) -> Doubles | None:
@@ -205,7 +205,7 @@ class ClickLog:
         return found
 
     @property
-    def _pair_rows(self) -> Rows:
+    def pair_rows(self) -> Rows:
         """(clicks.nnz,) int64: the query of each pair."""
         return np.repeat(np.arange(len(self)), np.diff(self.clicks.indptr))
 
@@ -227,7 +227,7 @@ class ClickLog:
         return ClickLog.of_events(
             self.queries,
             self.clicks.shape[1],
-            self._pair_rows[pairs],
+            self.pair_rows[pairs],
             self.clicks.indices[pairs],
             None if self.times is None else self.times[kept],
             self.groups.counts[kept],

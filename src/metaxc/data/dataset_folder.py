@@ -149,7 +149,7 @@ def _text_lines(texts: Texts) -> Iterator[str]:
 def _click_lines(log: ClickLog, items: Texts) -> Iterator[str]:
     """One line per pair and time; the columns of times and counts only where there are any."""
     groups = log.groups
-    rows = np.repeat(np.arange(len(log)), np.diff(log.clicks.indptr))[groups.pairs].tolist()
+    rows = log.pair_rows[groups.pairs].tolist()
     columns = log.clicks.indices[groups.pairs].tolist()
     times = [""] * len(rows) if log.times is None else [_format_time(time) for time in log.times.tolist()]
     counts = None if (groups.counts == 1).all() else groups.counts.tolist()

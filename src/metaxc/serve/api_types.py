@@ -16,15 +16,17 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     create_model,
     model_validator,
 )
+from pydantic import Tag as UnionTag
 from pydantic_core import PydanticCustomError
 
 from metaxc.catalog.generation_checks import GenerationChecks
 from metaxc.catalog.item_rules import MOST_EXPOSURE
-from metaxc.catalog.records import CatalogHit, NewItem, State
+from metaxc.catalog.records import CatalogHit, Click, NewClick, NewItem, State
 from metaxc.data.input_rules import (
     ID_PATTERN,
     MOST_ID,
@@ -36,6 +38,7 @@ from metaxc.data.input_rules import (
     validate_tag,
     validate_text,
 )
+from metaxc.data.text_files import MAX_SECONDS
 from metaxc.errors import DataError
 from metaxc.serve.serve_settings import RequestLimits
 
@@ -112,6 +115,13 @@ class ModelStatus:
 
 
 @dataclass(frozen=True)
+class ClicksResponse:
+    """The recorded clicks, in the order of the request."""
+
+    clicks: tuple[Click, ...]
+
+
+@dataclass(frozen=True)
 class HealthResponse:
     """The process is running."""
 
@@ -182,20 +192,64 @@ class UpdateRequest(_Request):
     tags: list[Tag] | None = None
 
 
+class PatchRequest(UpdateRequest):
+    """Changes to parts of an item; omitted fields keep their value. Tags are replaced, then added, then removed."""
+
+    add_tags: list[Tag] = []
+    remove_tags: list[Tag] = []
+
+
+class DeleteRequest(_Request):
+    """Items to delete, all or none."""
+
+    ids: list[ItemId]
+    ignore_missing: bool = Field(
+        False, description="Ignore ids of no item. Otherwise one is a 404, and none is deleted."
+    )
+
+
 class ClickRequest(_Request):
     """A query that clicked an item."""
 
     item: ItemId
     query: str
+    at: float | None = Field(
+        None,
+        gt=-MAX_SECONDS,
+        lt=MAX_SECONDS,
+        allow_inf_nan=False,
+        description="When, in seconds since 1970; now, if omitted.",
+    )
+
+    def to_new_click(self) -> NewClick:
+        """The click as the catalog's record."""
+        return NewClick(self.item, self.query, self.at)
+
+
+class ClicksRequest(_Request):
+    """Clicks to record, all or none."""
+
+    clicks: list[ClickRequest]
+
+
+SWITCH_SCHEMA: dict[str, Any] = {
+    "oneOf": [
+        {"required": ["model"], "properties": {"model": {"type": "string"}, "rollback": {"const": False}}},
+        {"required": ["rollback"], "properties": {"model": {"type": "null"}, "rollback": {"const": True}}},
+    ]
+}
 
 
 class SwitchRequest(_Request):
     """The model to switch to: a folder, or the one before."""
 
+    model_config = ConfigDict(json_schema_extra=SWITCH_SCHEMA)
+
     model: str | None = Field(
         None,
         min_length=1,
         max_length=MOST_PATH,
+        pattern=r"^[^\x00]+$",
         description="Its folder on the service's machine, absolute or relative to the folder of models.",
     )
     rollback: bool = Field(False, description="Switch back to the previous generation instead.")
@@ -258,7 +312,20 @@ class RequestModels:
         item = _with_fields(NewItemRequest, text=(text, ...), tags=(tags, []))
         self.add = _with_fields(AddRequest, items=(Annotated[list[item], batch], ...))  # type: ignore[valid-type]
         self.update = _with_fields(UpdateRequest, text=(text | None, None), tags=(tags | None, None))
-        self.click = _with_fields(ClickRequest, query=(query, ...))
+        self.patch = _with_fields(
+            PatchRequest,
+            text=(text | None, None),
+            tags=(tags | None, None),
+            add_tags=(tags, []),
+            remove_tags=(tags, []),
+        )
+        self.delete = _with_fields(DeleteRequest, ids=(Annotated[list[ItemId], batch], ...))
+        click = _with_fields(ClickRequest, query=(query, ...))
+        clicks = _with_fields(ClicksRequest, clicks=(Annotated[list[click], batch], ...))  # type: ignore[valid-type]
+        self.click = Annotated[
+            Annotated[click, UnionTag("click")] | Annotated[clicks, UnionTag("list")],
+            Discriminator(lambda body: "list" if isinstance(body, dict) and "clicks" in body else "click"),
+        ]
         self.search = _with_fields(
             SearchRequest,
             queries=(Annotated[list[query], batch], ...),

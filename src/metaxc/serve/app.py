@@ -110,7 +110,7 @@ def make_app(
     return app
 
 
-def body_parameter(model: type[Any]) -> Any:
+def body_parameter(model: Any) -> Any:
     """The request body as a model that is built together with the app."""
 
     async def get_body(body: Any) -> Any:  # FastAPI would call a function that is not async in another thread
@@ -156,7 +156,9 @@ def _declare_item_routes(
     routes: RouteTable, service: Service, models: RequestModels, limits: RequestLimits
 ) -> None:
     add_route = partial(routes.add, tags=["items"])
-    add_body, update_body, click_body = map(body_parameter, (models.add, models.update, models.click))
+    add_body, update_body, patch_body, delete_body, click_body = map(
+        body_parameter, (models.add, models.update, models.patch, models.delete, models.click)
+    )
     state_filter, tag_filter = Query([], max_length=3), Query([], max_length=limits.max_tags)
     page_size = Query(min(100, limits.max_page_size), ge=1, le=limits.max_page_size)
 
@@ -201,16 +203,31 @@ def _declare_item_routes(
         item: records.Item = await service.write(request, UpdateItem(id, body))
         return item
 
+    @add_route("PATCH", "/v1/items/{id:path}", WRITE, 404)
+    async def patch_item(
+        request: Request, id: ItemIdPath, body: api.PatchRequest = patch_body
+    ) -> records.Item:
+        """Changes parts of an item: its text, its tags, or single tags; omitted fields keep their value."""
+        item: records.Item = await service.write(request, UpdateItem(id, body))
+        return item
+
+    @add_route("POST", "/v1/items/delete", WRITE, 404)
+    async def delete_items(request: Request, body: api.DeleteRequest = delete_body) -> api.DeleteResponse:
+        """Deletes items, all or none."""
+        return api.DeleteResponse(await service.write(request, body))
+
     @add_route("DELETE", "/v1/items/{id:path}", WRITE, 404)
     async def delete_item(request: Request, id: ItemIdPath) -> api.DeleteResponse:
         """Deletes an item."""
         return api.DeleteResponse(await service.write(request, DeleteItem(id)))
 
     @add_route("POST", "/v1/clicks", WRITE, 404)
-    async def click(request: Request, body: api.ClickRequest = click_body) -> records.Click:
-        """Records that a query clicked an item."""
-        result: records.Click = await service.write(request, body)
-        return result
+    async def click(
+        request: Request, body: api.ClickRequest | api.ClicksRequest = click_body
+    ) -> records.Click | api.ClicksResponse:
+        """Records that a query clicked an item, or a list of clicks, all or none."""
+        result = await service.write(request, body)
+        return api.ClicksResponse(tuple(result)) if isinstance(body, api.ClicksRequest) else result
 
     @add_route("DELETE", "/v1/clicks/{number}", WRITE, 404)
     async def undo(request: Request, number: ClickNumber) -> records.Item:

@@ -23,7 +23,13 @@ from pydantic import TypeAdapter, ValidationError
 from metaxc.catalog import CatalogError, records
 from metaxc.catalog.records import Item, NewItem, State
 from metaxc.errors import ConfigError, DataError, MetaxcError
-from metaxc.serve.api_types import DeleteResponse, ModelStatus, RepresentResponse, SearchResponse
+from metaxc.serve.api_types import (
+    ClicksResponse,
+    DeleteResponse,
+    ModelStatus,
+    RepresentResponse,
+    SearchResponse,
+)
 from metaxc.serve.http_errors import (
     ERROR_BY_STATUS,
     ERROR_BY_TEXT,
@@ -94,18 +100,43 @@ class Client:
         body = {"items": [asdict(NewItem.of(item)) for item in items]}
         return self._request(records.AddResult, "POST", "/v1/items", body)
 
-    def update(self, id: str, text: str | None = None, tags: Sequence[str] | None = None) -> Item:
-        """Change an item's text or tags; None keeps the value."""
-        body = {"text": text, "tags": None if tags is None else list(tags)}
-        return self._request(Item, "PUT", _item_path(id), body)
+    def update(
+        self,
+        id: str,
+        text: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        add_tags: Sequence[str] = (),
+        remove_tags: Sequence[str] = (),
+    ) -> Item:
+        """Change parts of an item; None keeps its text or its tags, to which tags may be added or removed."""
+        body = {
+            "text": text,
+            "tags": None if tags is None else list(tags),
+            "add_tags": list(add_tags),
+            "remove_tags": list(remove_tags),
+        }
+        return self._request(Item, "PATCH", _item_path(id), body)
 
-    def delete(self, id: str) -> int:
-        """Delete an item; returns the number of deleted items."""
-        return self._request(DeleteResponse, "DELETE", _item_path(id)).deleted
+    def delete(self, ids: str | Sequence[str], *, ignore_missing: bool = False) -> int:
+        """Delete an item or several, all or none; returns the number of deleted items. Ids of no item are a
+        `NotFoundError` or, with `ignore_missing`, ignored."""
+        if isinstance(ids, str) and not ignore_missing:
+            return self._request(DeleteResponse, "DELETE", _item_path(ids)).deleted
+        body = {"ids": [ids] if isinstance(ids, str) else list(ids), "ignore_missing": ignore_missing}
+        return self._request(DeleteResponse, "POST", "/v1/items/delete", body).deleted
 
     def click(self, item: str, query: str) -> records.Click:
         """Record that a query clicked an item."""
         return self._request(records.Click, "POST", "/v1/clicks", {"item": item, "query": query})
+
+    def clicks(
+        self, clicks: Iterable[records.NewClick | tuple[str, str] | Mapping[str, Any]]
+    ) -> tuple[records.Click, ...]:
+        """Record several clicks, all or none: `NewClick`s, (item, query) pairs, or mappings with "item", "query" and,
+        if wanted, "at"."""
+        body = {"clicks": [asdict(records.NewClick.of(click)) for click in clicks]}
+        return self._request(ClicksResponse, "POST", "/v1/clicks", body).clicks
 
     def undo(self, click: int) -> Item:
         """Undo the click with this number; returns its item."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from metaxc.catalog import Catalog, CatalogError, ConflictError, NotFoundError
 from metaxc.catalog.generation_checks import GenerationChecks, compare_generations
-from metaxc.catalog.migration import MODEL_FOLDER, read_previous
+from metaxc.catalog.generation_record import MODEL_FOLDER, read_previous
 from metaxc.catalog.model_switch import ModelSwitch
 from metaxc.emmett import Emmett
 from metaxc.errors import ConfigError, DataError, MetaxcError

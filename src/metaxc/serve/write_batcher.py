@@ -1,8 +1,8 @@
 """Handles batches of writes: those that wait together share transactions.
 
-An add costs a disk sync, a hundred that wait together cost one. A large add is cut into slices that encode its texts,
-between which other writes have their turn, and a last one that writes all of its items or none. When a shared call
-fails, its requests run one at a time.
+An add costs a disk sync, a hundred that wait together cost one. A large add, and a large list of clicks, is cut into
+slices that encode its texts, between which other writes have their turn, and a last one that writes all of it or
+nothing. When a shared call fails, its requests run one at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from typing import Any
 from metaxc.arrays import Floats
 from metaxc.catalog import Catalog
 from metaxc.catalog.records import AddResult
-from metaxc.serve.api_types import AddRequest, ClickRequest, UpdateRequest
+from metaxc.serve.api_types import (
+    AddRequest,
+    ClickRequest,
+    ClicksRequest,
+    DeleteRequest,
+    PatchRequest,
+    UpdateRequest,
+)
 from metaxc.serve.http_errors import ForbiddenError
 from metaxc.serve.prometheus_metrics import Metrics
 from metaxc.serve.request_queue import QueuedRequest, run_with_fallback
@@ -52,8 +59,18 @@ class RunInTurn:
     function: Callable[[], Any]
 
 
-WriteOperation = AddRequest | UpdateItem | DeleteItem | ClickRequest | UndoClick | RunInTurn
-"""Their results: `AddResult`, `Item`, the number of deleted items, `Click`, `Item`, what the function returns."""
+WriteOperation = (
+    AddRequest
+    | UpdateItem
+    | DeleteItem
+    | DeleteRequest
+    | ClickRequest
+    | ClicksRequest
+    | UndoClick
+    | RunInTurn
+)
+"""Their results: `AddResult`, `Item`, the number of deleted items (twice), `Click`, a list of them, `Item`, what the
+function returns."""
 
 QueuedWrites = Sequence[QueuedRequest[WriteOperation, Any]]
 SHARED_TRANSACTION = (AddRequest, DeleteItem, ClickRequest)
@@ -91,16 +108,26 @@ class WriteBatcher:
         return [values[id(request)] for request in batch]
 
     def _encode(self, batch: QueuedWrites) -> list[dict[str, Floats]]:
-        """The embeddings of the texts of a large add's present slice, by text; none of items that exist already."""
+        """The embeddings of the texts of a large request's present slice, by text; none of items that exist already."""
         self._check_writable()
         [request] = batch
-        assert isinstance(request.payload, AddRequest)
-        items = [request.payload.items[row] for row in request.slice.rows]
-        texts = list(dict.fromkeys(item.text for item in items if item.id not in self._catalog))
+        encoder, rows = self._catalog.model.encoder, request.slice.rows
+        match request.payload:
+            case AddRequest(items=items):
+                new = (items[row] for row in rows)
+                wanted, encode = (
+                    [item.text for item in new if item.id not in self._catalog],
+                    encoder.encode_items,
+                )
+            case ClicksRequest(clicks=clicks):
+                wanted, encode = [clicks[row].query for row in rows], encoder.encode_queries
+            case other:
+                raise AssertionError(f"{type(other).__name__} is not cut into slices")
+        texts = list(dict.fromkeys(wanted))
         if not texts:
             return [{}]
         started = time.perf_counter()
-        embeddings = self._catalog.model.encoder.encode_items(texts)
+        embeddings = encode(texts)
         self._metrics.observe_stage("encode", time.perf_counter() - started)
         return [dict(zip(texts, embeddings, strict=True))]
 
@@ -115,22 +142,33 @@ class WriteBatcher:
     def _write_together(self, group: QueuedWrites) -> Sequence[Any]:
         self._check_writable()
         operations = [request.payload for request in group]
+        embeddings = {
+            text: one
+            for request in group
+            for part in request.parts
+            if part.model == self._catalog.model.fingerprint
+            for text, one in part.value.items()
+        }
         match operations[0]:
             case AddRequest():
-                embeddings = {
-                    text: one
-                    for request in group
-                    for part in request.parts
-                    if part.model == self._catalog.model.fingerprint
-                    for text, one in part.value.items()
-                }
                 return self._add([one for one in operations if isinstance(one, AddRequest)], embeddings)
             case DeleteItem():
                 self._catalog.delete([one.id for one in operations if isinstance(one, DeleteItem)])
                 return [1] * len(operations)
+            case DeleteRequest(ids=ids, ignore_missing=ignore_missing):
+                return [self._catalog.delete(ids, ignore_missing=ignore_missing)]
             case ClickRequest():
-                clicks = [(one.item, one.query) for one in operations if isinstance(one, ClickRequest)]
-                return self._catalog.clicks(clicks)
+                return self._catalog.clicks(
+                    [one.to_new_click() for one in operations if isinstance(one, ClickRequest)]
+                )
+            case ClicksRequest(clicks=clicks):
+                return [self._catalog.clicks([one.to_new_click() for one in clicks], embeddings)]
+            case UpdateItem(id, PatchRequest() as patch):
+                return [
+                    self._catalog.update(
+                        id, patch.text, patch.tags, add_tags=patch.add_tags, remove_tags=patch.remove_tags
+                    )
+                ]
             case UpdateItem(id, changes):
                 return [self._catalog.update(id, changes.text, changes.tags)]
             case UndoClick(number):
@@ -155,6 +193,8 @@ def texts_to_encode(operation: WriteOperation) -> list[str]:
             return [item.text for item in operation.items]
         case ClickRequest():
             return [operation.query]
+        case ClicksRequest():
+            return [click.query for click in operation.clicks]
         case UpdateItem(_, changes) if changes.text is not None:
             return [changes.text]
         case _:
