@@ -248,13 +248,15 @@ def test_an_abandoned_switch_leaves_the_catalog_as_it_is_and_is_continued_by_the
         switch.build()
     switch.abandon()
     assert catalog.search(["t0", "t4"], 300) == before
-    catalog.delete(["i0", "new"])
-    catalog.add([NEW])  # with another key
+    catalog.delete(["i0", "i1", "new"])
+    catalog.add(
+        [NEW, NewItem("i1", "i4")]
+    )  # with other keys than before; the first i1 is in the new generation
     done = []
     with switched(catalog, other_model, progress=lambda count, total: done.append(count)) as new:
         assert done[0] > 48
         assert "i0" not in new
-        assert new.get("new").tags == ("red",)
+        assert (new.get("new").tags, new.get("i1").text) == (("red",), "i4")
 
 
 def test_a_catalog_is_not_switched_to_the_model_it_has(catalog, model):
