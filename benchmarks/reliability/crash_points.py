@@ -26,6 +26,7 @@ from world import ask, content_of, model, text_of
 
 from metaxc import artifacts
 from metaxc.catalog import Catalog, CatalogSettings, NewItem, migrate, store
+from metaxc.catalog.model_switch import ModelSwitch
 from metaxc.errors import MetaxcError
 
 
@@ -121,7 +122,18 @@ def moved(place: Path) -> None:
     migrate(place / "catalog", model(4))
 
 
-OPERATIONS = {work.__name__: work for work in (add, click, delete, close, snapshot, restore, moved)}
+def switched(place: Path) -> None:
+    """Switch to another model with the catalog open."""
+    old = opened(place)
+    switch = ModelSwitch(old, model(4))
+    switch.build()
+    new = switch.finish()
+    old.close()
+    switch.remove_unused()
+    new.close()
+
+
+OPERATIONS = {work.__name__: work for work in (add, click, delete, close, snapshot, restore, moved, switched)}
 
 
 def prepared(place: Path) -> None:

@@ -33,6 +33,7 @@ from metaxc.catalog import Catalog, NewItem
 from metaxc.cli.serve_command import default_threads, open_or_create_catalog, run_server
 from metaxc.cli.shared import THREADS, set_threads
 from metaxc.data import read_folder
+from metaxc.serve.model_switcher import ModelFolders
 from metaxc.serve.serve_settings import ServeSettings
 
 IDLE = 3.0
@@ -299,6 +300,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--token-seconds", type=float, default=0.0, help="of the small world's encoder")
     parser.add_argument("--clicked", type=int, nargs="*", default=[], help="add items with so many clicks")
+    parser.add_argument("--models", type=Path, help="folder of folders named after a number of neighbours")
     options = parser.parse_args()
     threading.Thread(target=end_with_parent, daemon=True).start()
     settings = ServeSettings(network={"port": 0}, queues={"max_waiting": options.queue})
@@ -315,7 +317,15 @@ def main() -> None:
             catalog.model.encoder.token_seconds = options.token_seconds
         return catalog
 
-    run_server(opened, settings)
+    run_server(opened, settings, models=None if options.models is None else small_models(options))
+
+
+def small_models(options: argparse.Namespace) -> ModelFolders:
+    """Models of the small world, which are computed before the service is open and not read from their folders."""
+    folders = sorted(options.models.iterdir())
+    for folder in folders:
+        model(int(folder.name)).encoder.token_seconds = options.token_seconds
+    return ModelFolders(options.models, folders[0], lambda folder: model(int(folder.name)))
 
 
 def add_clicked(catalog: Catalog, count: int, language: Language) -> None:

@@ -165,7 +165,7 @@ class Soak:
             "record, MB": round(record.stat().st_size / 2**20, 2),
             "log, MB": round(log.stat().st_size / 2**20, 2),
             "record against a fresh copy": round(record.stat().st_size / copied, 3),
-            "recall@10": self.recall(self.catalog._follower.index),
+            "recall@10": self.recall(self.catalog.follower.index),
             "search, ms": quantiles(self.times),
         }
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from metaxc.catalog import Catalog, CatalogError, LockedError, NewItem, generations, migrate
+from metaxc.catalog import Catalog, CatalogError, LockedError, NewItem, migrate, migration
 
 NEW = NewItem("new", "i4", ("red",))
 
@@ -127,7 +127,7 @@ def test_items_that_have_become_observed_inform_each_other_in_a_migrated_catalog
 
 
 def test_a_stopped_migration_resumes(used_catalog, folder, model, other_model, monkeypatch):
-    monkeypatch.setattr(generations, "MIGRATION_BLOCK", 16)
+    monkeypatch.setattr(migration, "MIGRATION_BLOCK", 16)
     done = []
 
     def stop_after_five(count, of):
@@ -150,7 +150,7 @@ def test_a_stopped_migration_resumes(used_catalog, folder, model, other_model, m
 def test_a_migration_starts_over_when_the_catalog_has_changed(
     used_catalog, folder, model, other_model, monkeypatch
 ):
-    monkeypatch.setattr(generations, "MIGRATION_BLOCK", 16)
+    monkeypatch.setattr(migration, "MIGRATION_BLOCK", 16)
 
     def stop(count, of):
         raise KeyboardInterrupt

@@ -29,7 +29,7 @@ def all_queries(catalog, id="new"):
 
 def assert_equals_full_computation(catalog, id="new"):
     """The vector and classifier that are stored are those of all clicks, computed anew."""
-    row, lifecycle = catalog._row(id), catalog._follower.lifecycle
+    row, lifecycle = catalog._row(id), catalog.follower.lifecycle
     queries = all_queries(catalog, id)
     assert row.clicks == len(queries)
     [stage] = lifecycle.stages([row], [ItemClicks.of(queries, catalog.model.embed_queries)])

@@ -110,6 +110,24 @@ def kills():
     )
 
 
+def switch():
+    found = result("switch")
+    loaded, killed = found["under load"], found["kills"]
+    yield (
+        "`switch.py`",
+        f"{loaded['switches']} switches under mixed load, {loaded['acknowledged writes']:,} acknowledged writes: "
+        f"{loaded['lost']} lost, {loaded['ghosts']} ghosts; {loaded['statuses']['search 200']:,} searches: "
+        f"{loaded['5xx']} server errors",
+    )
+    p99 = (loaded[f"searches {when} switches, ms"]["p99"] for when in ("between", "during"))
+    yield "`switch.py`", "p99 {:.0f} → {:.0f} ms ({} times)".format(*p99, loaded["p99 ratio"])
+    yield (
+        "`switch.py`",
+        f"{killed['kills']} kills during switches, {killed['acknowledged']:,} acknowledged writes: "
+        f"{killed['lost']} lost, {killed['ghosts']} ghosts",
+    )
+
+
 def other_proofs():
     points = result("crash_points")
     yield (
@@ -141,7 +159,7 @@ def other_proofs():
 
 @pytest.mark.parametrize(
     "figures",
-    [strangers, fairness, operators, powerloss, inputs, kills, other_proofs],
+    [strangers, fairness, operators, powerloss, inputs, kills, switch, other_proofs],
     ids=lambda one: one.__name__,
 )
 def test_every_documented_figure_is_that_of_its_result_file(figures):
@@ -153,7 +171,7 @@ def test_every_documented_figure_is_that_of_its_result_file(figures):
 
 @pytest.mark.parametrize(
     "name",
-    ["strangers", "fairness", "operators", "powerloss", "inputs", "kills"],
+    ["strangers", "fairness", "operators", "powerloss", "inputs", "kills", "switch"],
 )
 def test_a_result_names_the_commit_and_the_command_and_reports_no_problem(name):
     found = result(name)

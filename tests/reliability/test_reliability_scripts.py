@@ -29,6 +29,17 @@ def test_killing_the_process_loses_no_acknowledged_write_and_adds_none(tmp_path)
 
 
 @pytest.mark.slow
+def test_switching_models_under_load_and_under_kills_loses_nothing_and_fails_no_search(tmp_path):
+    found = run_script(tmp_path, "switch", "--switches", "6", "--kills", "6")
+    loaded, killed = found["under load"], found["kills"]
+    assert loaded["switches"] == killed["kills"] == 6
+    assert loaded["acknowledged writes"] > 0
+    assert loaded["statuses"]["search 200"] > 0
+    assert [loaded[name] for name in ("lost", "ghosts", "other texts", "other clicks", "5xx")] == [0] * 5
+    assert (killed["lost"], killed["ghosts"], killed["errors"]) == (0, 0, 0)
+
+
+@pytest.mark.slow
 def test_damaged_files_are_detected_and_never_cause_a_crash_or_a_wrong_result(tmp_path):
     found = run_script(tmp_path, "corruption", "--rounds", "2")
     assert found["refused"] > 150

@@ -62,12 +62,12 @@ def exercise(client: Client, name: str) -> None:
 
 
 @contextmanager
-def running(catalog, settings: ServeSettings | None = None) -> Iterator[str]:
+def running(catalog, settings: ServeSettings | None = None, **options) -> Iterator[str]:
     """The address of a real server on a free port; it shuts down when the block ends."""
     settings = settings or ServeSettings()
     ready = threading.Event()
     listening = listen(settings.network.host, 0)
-    app = make_app(lambda: catalog, settings, on_ready=ready.set)
+    app = make_app(lambda: catalog, settings, on_ready=ready.set, **options)
     server = HttpServer(app, settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()

@@ -49,6 +49,7 @@ def test_a_large_body_is_413_whether_announced_or_chunked(catalog):
 
 SAMPLE_REQUESTS = {
     ("GET", "/v1/about"): {},
+    ("GET", "/v1/model"): {},
     ("POST", "/v1/items"): {"json": {"items": [{"id": "new", "text": "grey cat"}]}},
     ("GET", "/v1/items"): {},
     ("GET", "/v1/items/{id:path}"): {},
@@ -63,6 +64,10 @@ SAMPLE_REQUESTS = {
     ("POST", "/v1/represent"): {"json": {"texts": ["grey cat"]}},
     ("DELETE", "/v1/items/{id:path}"): {},
 }  # in an order in which all of them succeed
+SWITCH = (
+    "POST",
+    "/v1/model",
+)  # needs a folder of models, and changes no row: tests/serve/test_model_switcher.py
 
 
 def queued_routes(app):
@@ -76,7 +81,7 @@ def test_every_route_of_the_app_has_a_policy(http):
     public = {route.path for route, policy in policies if policy == PUBLIC}
     assert public == {"/", "/docs", "/openapi.json", "/static/{name}"}
     assert {route.path for route, policy in policies if policy == PROBE} == {"/healthz", "/readyz"}
-    assert queued_routes(http.app).keys() == SAMPLE_REQUESTS.keys()
+    assert queued_routes(http.app).keys() == {*SAMPLE_REQUESTS, SWITCH}
 
 
 def test_a_route_changes_the_catalog_exactly_if_its_policy_says_so(catalog):

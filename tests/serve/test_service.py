@@ -9,13 +9,15 @@ from fastapi.testclient import TestClient
 from running_service import HOME, add
 
 from metaxc.catalog.catalog_errors import ConflictError, NotFoundError
+from metaxc.catalog.generation_checks import compute_recalls
 from metaxc.catalog.records import AddResult, NewItem
 from metaxc.serve.api_types import AddRequest, ClickRequest, SearchRequest, UpdateRequest
 from metaxc.serve.app import make_app
 from metaxc.serve.prometheus_metrics import Metrics
 from metaxc.serve.request_queue import QueuedRequest
-from metaxc.serve.search_batcher import SearchBatcher, compute_recalls
+from metaxc.serve.search_batcher import SearchBatcher
 from metaxc.serve.serve_settings import ServeSettings
+from metaxc.serve.served_catalog import ServedCatalog
 from metaxc.serve.write_batcher import (
     DeleteItem,
     UndoClick,
@@ -51,7 +53,7 @@ def test_searches_in_one_batch_keep_their_own_k_and_filters(catalog):
         SearchRequest(queries=["fresh bread"], k=4, states=["novel"]),
         SearchRequest(queries=["sweet pear"], k=1, states=["observed", "novel"]),
     ]
-    batcher = SearchBatcher(catalog, new_metrics(), recall_sample_rate=0)
+    batcher = SearchBatcher(ServedCatalog(catalog), new_metrics(), recall_sample_rate=0)
     answers = batcher(queued(*asked))
     for one, answer in zip(asked, answers, strict=True):
         expected = [
@@ -69,7 +71,7 @@ def test_searches_in_one_batch_keep_their_own_k_and_filters(catalog):
 
 
 def test_only_the_invalid_search_of_a_batch_fails(catalog):
-    batcher = SearchBatcher(catalog, new_metrics(), recall_sample_rate=0)
+    batcher = SearchBatcher(ServedCatalog(catalog), new_metrics(), recall_sample_rate=0)
     good, bad, also = batcher(
         queued(
             SearchRequest(queries=["fresh bread"], k=2),
@@ -91,7 +93,9 @@ def items(*names, text="grey cat"):
 def test_adds_in_one_batch_share_a_transaction_and_each_gets_its_own_counts(catalog):
     catalog.add([NewItem("a", "grey cat a")])
     before = catalog.about().sequence
-    answers = WriteBatcher(catalog, new_metrics())(queued(items("b", "c"), items("a", "d"), items("e")))
+    answers = WriteBatcher(ServedCatalog(catalog), new_metrics())(
+        queued(items("b", "c"), items("a", "d"), items("e"))
+    )
     assert answers == [AddResult(2, 0), AddResult(1, 1), AddResult(1, 0)]
     assert catalog.about().sequence == before + 1
     assert {"b", "c", "d", "e"} <= {item.id for item in catalog.list(limit=500).items}
@@ -99,7 +103,7 @@ def test_adds_in_one_batch_share_a_transaction_and_each_gets_its_own_counts(cata
 
 
 def test_only_the_invalid_writes_of_a_batch_fail_and_the_order_is_kept(catalog):
-    answers = WriteBatcher(catalog, new_metrics())(
+    answers = WriteBatcher(ServedCatalog(catalog), new_metrics())(
         queued(
             items("a"),
             items("b", "a", text="other"),  # conflicts with the first: adds neither b nor a
@@ -216,7 +220,7 @@ def test_the_recall_of_a_query_is_the_share_of_its_exact_results_that_were_found
 
 
 def test_a_search_by_an_item_s_own_text_leaves_it_out_where_queries_are_items(catalog, monkeypatch):
-    batcher = SearchBatcher(catalog, new_metrics(), recall_sample_rate=0)
+    batcher = SearchBatcher(ServedCatalog(catalog), new_metrics(), recall_sample_rate=0)
     asked = [
         SearchRequest(queries=["fresh bread", "Small Cat"], k=80),
         SearchRequest(queries=["old dog"], k=3),

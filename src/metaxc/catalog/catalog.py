@@ -9,8 +9,11 @@ Vectors are computed before the transaction begins, under one lock for all write
 
 from __future__ import annotations
 
+import logging
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,16 +25,19 @@ from metaxc.artifacts import make_folder
 from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundError
 from metaxc.catalog.catalog_folder import CatalogFolder
 from metaxc.catalog.click_files import note_position
-from metaxc.catalog.generations import fill_from_model, model_metadata, restore_snapshot
+from metaxc.catalog.generation_record import model_metadata
+from metaxc.catalog.generations import fill_from_model, restore_snapshot
 from metaxc.catalog.item_clicks import ItemClicks
 from metaxc.catalog.item_rules import validate_clicks, validate_items, validate_model_items
 from metaxc.catalog.lifecycle import Stage
 from metaxc.catalog.reader import CatalogReader
 from metaxc.catalog.records import AddResult, CatalogSettings, Click, Item, ItemRow, NewClick, NewItem
-from metaxc.catalog.schema import CLICK_SUMS, CLICKS, DELETED, ITEMS, encode_vector
+from metaxc.catalog.schema import ACKNOWLEDGED, CLICKS, ITEMS, encode_vector
 from metaxc.catalog.store import Store
 from metaxc.data.input_rules import validate_tags, validate_text
 from metaxc.emmett import Emmett
+
+log = logging.getLogger(__name__)
 
 
 class Catalog(CatalogReader):
@@ -114,6 +120,31 @@ class Catalog(CatalogReader):
         """Restore a snapshot into a new folder; `overwrite` replaces the content of an existing catalog."""
         restore_snapshot(Path(snapshot), CatalogFolder(folder), overwrite=overwrite)
 
+    @contextmanager
+    def writes_held(self) -> Iterator[None]:
+        """Let writes of other threads wait during a block."""
+        with self._write_lock:
+            yield
+
+    def hand_over(self, new: Catalog) -> None:
+        """Make the generation of `new` the one in use, and give `new` the right to write; this object can still be
+        searched. An error leaves everything as it was."""
+        with self._write_lock:
+            lock = self._lock
+            assert lock is not None
+            record = new.store.folder / ACKNOWLEDGED
+            lock.add(record, os.O_RDWR)
+            try:
+                self.folder.activate(new.store.folder)
+            except OSError as error:
+                if self.folder.current() != new.store.folder:
+                    lock.remove(record)
+                    raise
+                log.warning("The switch may not survive a power cut: %s", error)
+            self.store.retired = True
+            lock.remove(self.store.folder / ACKNOWLEDGED)
+            self._lock, new._lock = None, lock
+
     def add(
         self,
         items: Sequence[NewItem | Mapping[str, Any]],
@@ -138,7 +169,7 @@ class Catalog(CatalogReader):
                     known |= zip(missing, self.model.encoder.encode_items(missing), strict=True)
                 rows = [ItemRow.novel(item.id, item.text, item.tags, known[item.text], now) for item in new]
                 no_clicks = ItemClicks.none(self.store.dim)
-                stages = self._follower.lifecycle.stages(rows, [no_clicks] * len(rows))
+                stages = self.follower.lifecycle.stages(rows, [no_clicks] * len(rows))
                 with self.store.transaction() as transaction:
                     for row, stage in zip(rows, stages, strict=True):
                         row = replace(row, key=transaction.new_key(ITEMS))
@@ -205,15 +236,7 @@ class Catalog(CatalogReader):
             if rows:
                 with self.store.transaction() as transaction:
                     for row in rows:
-                        clicks = transaction.connection.execute(
-                            "SELECT number FROM clicks WHERE key = ?", (row.key,)
-                        ).fetchall()
-                        for (number,) in clicks:
-                            transaction.delete(CLICKS, number)
-                        transaction.delete(CLICK_SUMS, row.key)
-                        transaction.delete(ITEMS, row.key)
-                        transaction.replace_tags(row.key, row.tags, ())
-                        transaction.put(DELETED, (row.key, transaction.sequence))
+                        transaction.remove_item(row.key, row.tags)
                 self._catch_up()
             return len(rows)
 
@@ -256,7 +279,7 @@ class Catalog(CatalogReader):
                 self._item_clicks(row).with_queries(np.stack(queries[id]), self.model.embed_queries)
                 for id, row in rows.items()
             ]
-            lifecycle = self._follower.lifecycle
+            lifecycle = self.follower.lifecycle
             stages = lifecycle.stages(list(rows.values()), clicked)
             recorded, now, counts = [], time.time(), {id: row.clicks for id, row in rows.items()}
             with self.store.transaction() as transaction:
@@ -283,9 +306,9 @@ class Catalog(CatalogReader):
             remaining = self._item_clicks(row, without=number)
             if (
                 row.since is not None
-                and self._follower.lifecycle.state(row.trained, remaining.count) != "observed"
+                and self.follower.lifecycle.state(row.trained, remaining.count) != "observed"
             ):
-                self._follower.exclude(row.key)  # it informs others no more, as before the click
+                self.follower.exclude(row.key)  # it informs others no more, as before the click
             changed, stage = replace(row, clicks=remaining.count), self._stage(row, remaining)
             return self._write_row(
                 changed, stage, tags_before=row.tags, removed_click=number, clicks=remaining
@@ -306,7 +329,7 @@ class Catalog(CatalogReader):
 
     def _stage(self, row: ItemRow, clicks: ItemClicks) -> Stage:
         """The state and vector that these clicks give an item."""
-        return self._follower.lifecycle.stages([row], [clicks])[0]
+        return self.follower.lifecycle.stages([row], [clicks])[0]
 
     def _write_row(
         self,

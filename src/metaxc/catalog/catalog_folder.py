@@ -16,7 +16,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -41,18 +41,22 @@ class WriterLock:
     """The right to write to a catalog; the system takes it back when the process dies."""
 
     def __init__(self) -> None:
-        self._handles: list[int] = []
+        self._handles: dict[Path, int] = {}
 
     def add(self, path: Path, flags: int) -> None:
         """Lock one more file or folder; one that another process has locked is a `BlockingIOError`."""
-        handle = os.open(path, flags, 0o644)
-        self._handles.append(handle)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._handles[path] = os.open(path, flags, 0o644)
+        fcntl.flock(self._handles[path], fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def remove(self, path: Path) -> None:
+        """Unlock one of them, if it is locked."""
+        if path in self._handles:
+            os.close(self._handles.pop(path))
 
     def release(self) -> None:
         """Give the right back."""
-        while self._handles:
-            os.close(self._handles.pop())
+        for path in list(self._handles):
+            self.remove(path)
 
 
 class CatalogFolder:
@@ -121,19 +125,28 @@ class CatalogFolder:
         return self.path / f"gen-{max([0, *self._numbers()]) + 1}"
 
     def unfinished(self) -> list[Path]:
-        """Generations that are not in use: an earlier process has begun them and was stopped."""
+        """Generations that are not in use: an earlier process has begun them and was stopped, or they were in use
+        before."""
         current = self.current()
         generations = [self.path / f"gen-{number}" for number in sorted(self._numbers())]
         return [generation for generation in generations if generation != current]
 
     def switch(self, generation: Path) -> None:
         """Use this generation from now on, and remove the others."""
-        number = int(generation.name.removeprefix("gen-"))
+        self.activate(generation)
+        self.remove_others([generation])
+
+    def activate(self, generation: Path) -> None:
+        """Use this generation from now on."""
         sync(generation)
-        write_atomically(self.path / CURRENT, _render_current(number))
-        for other in self._numbers():
-            if other != number and _is_generation(self.path / f"gen-{other}"):
-                shutil.rmtree(self.path / f"gen-{other}", ignore_errors=True)
+        write_atomically(self.path / CURRENT, _render_current(int(generation.name.removeprefix("gen-"))))
+
+    def remove_others(self, kept: Sequence[Path]) -> None:
+        """Remove all generations but these."""
+        for number in self._numbers():
+            generation = self.path / f"gen-{number}"
+            if generation not in kept and _is_generation(generation):
+                shutil.rmtree(generation, ignore_errors=True)
 
     def lock(self) -> WriterLock:
         """Acquire the right to write; a catalog that another process writes to is a `LockedError`.

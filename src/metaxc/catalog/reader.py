@@ -75,8 +75,8 @@ class CatalogReader:
         self.settings = CatalogSettings.model_validate_json(store.metadata["settings"])
         self._lock = lock
         self._write_lock = threading.RLock()
-        self._follower = IndexFollower(store, model, self.settings.observe_after)
-        self._previewer = Previewer(store, self._follower)
+        self.follower = IndexFollower(store, model, self.settings.observe_after)
+        self._previewer = Previewer(store, self.follower)
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -87,13 +87,13 @@ class CatalogReader:
 
     def __len__(self) -> int:
         self._catch_up_index()
-        return len(self._follower.index)
+        return len(self.follower.index)
 
     def __contains__(self, id: object) -> bool:
         return isinstance(id, str) and self._find(id) is not None
 
     def __repr__(self) -> str:
-        index = self._follower.index
+        index = self.follower.index
         return f"{type(self).__name__}({self.folder.path.name!r}, {len(self):,} items, {index!r})"
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class CatalogReader:
                 return
             self._closed = True
             self._previewer.close()
-            self._follower.close(save=not self.read_only)
+            self.follower.close(save=not self.read_only)
             self.store.close()
             if self._lock is not None:
                 self._lock.release()
@@ -171,7 +171,7 @@ class CatalogReader:
         for _ in range(ATTEMPTS):
             self._catch_up_index()
             more = k if own_texts is None else k + SAME_TEXTS
-            keys, scores = self._follower.index.search(vectors, more, self._allowed_keys(tags, states))
+            keys, scores = self.follower.index.search(vectors, more, self._allowed_keys(tags, states))
             hits = load_hits(self.store, keys, scores)
             if sum(map(len, hits)) == int((keys >= 0).sum()):
                 break  # otherwise an item was deleted after the index had found it: search again without it
@@ -183,11 +183,11 @@ class CatalogReader:
 
     def exact_search(self, vectors: Floats, k: int = 10) -> tuple[Keys, Floats]:
         """Keys and scores of the k best items by exhaustive search: the reference for an approximate index."""
-        return self._follower.index.search_exactly(vectors, k)
+        return self.follower.index.search_exactly(vectors, k)
 
     def index_search(self, vectors: Floats, k: int = 10) -> tuple[Keys, Floats]:
         """Keys and scores that the index returns, without a look at the store."""
-        return self._follower.index.search(vectors, k)
+        return self.follower.index.search(vectors, k)
 
     def get(self, id: str) -> Item:
         """The item with this id; a missing one is a `NotFoundError`."""
@@ -222,7 +222,7 @@ class CatalogReader:
     def explain(self, id: str) -> ItemExplanation:
         """What an item's vector is computed from, and its clicks."""
         self._catch_up()
-        lifecycle = self._follower.lifecycle
+        lifecycle = self.follower.lifecycle
         with self.store.read_snapshot():
             row = self._row(id)
             stored = self.store.fetch_all(
@@ -274,12 +274,12 @@ class CatalogReader:
         self._catch_up()
         texts = [validate_text(text) for text in texts]
         embeddings = self.model.encoder.encode_items(texts)
-        return self._follower.lifecycle.pipeline.vectors(embeddings, texts=texts)
+        return self.follower.lifecycle.pipeline.vectors(embeddings, texts=texts)
 
     def about(self) -> CatalogSummary:
         """The catalog in figures."""
         self._catch_up()
-        follower = self._follower
+        follower = self.follower
         return CatalogSummary(
             self.store.metadata["model"],
             repr(self.model.encoder),
@@ -327,17 +327,17 @@ class CatalogReader:
     def sequence(self) -> int:
         """The sequence number of the last commit that a search sees."""
         self._catch_up_index()
-        return self._follower.sequence
+        return self.follower.sequence
 
     def _catch_up(self) -> None:
         """Apply what was committed since the last call to the index and to the observed items."""
         self._check_open()
-        self._follower.catch_up()
+        self.follower.catch_up()
 
     def _catch_up_index(self) -> None:
         """Apply what was committed to the index alone, which is all that a search needs."""
         self._check_open()
-        self._follower.catch_up_index()
+        self.follower.catch_up_index()
 
     def _check_open(self) -> None:
         if self._closed:

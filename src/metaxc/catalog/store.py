@@ -29,9 +29,13 @@ from metaxc.catalog.catalog_errors import RECOVERY, CatalogError, damaged_error,
 from metaxc.catalog.connections import FileVersion, connect, is_unchanging, translated_errors
 from metaxc.catalog.schema import (
     ACKNOWLEDGED,
+    CLICK_SUMS,
+    CLICKS,
     CLOSED,
     DATABASE,
+    DELETED,
     FORMAT,
+    ITEMS,
     SCHEMA,
     TABLES,
     Table,
@@ -100,6 +104,16 @@ class Transaction:
         ).fetchone()
         return int(found[0]) + 1
 
+    def remove_item(self, key: int, tags: Sequence[str]) -> None:
+        """Delete an item with its clicks and tags, and note that it was deleted."""
+        clicks = self.connection.execute("SELECT number FROM clicks WHERE key = ?", (key,)).fetchall()
+        for (number,) in clicks:
+            self.delete(CLICKS, number)
+        self.delete(CLICK_SUMS, key)
+        self.delete(ITEMS, key)
+        self.replace_tags(key, tags, ())
+        self.put(DELETED, (key, self.sequence))
+
     def replace_tags(self, key: int, before: Sequence[str], after: Sequence[str]) -> None:
         """Update the tags by which an item is filtered."""
         for tag in set(before) - set(after):
@@ -120,6 +134,9 @@ class Store:
         self.folder, self.read_only = folder, read_only
         self._write_lock = threading.RLock()
         self._read_lock = threading.RLock()
+        self.retired = (
+            False  # whether another generation has taken its place, so that writes here would be lost
+        )
         self._unsettled = False  # whether the log may hold a commit that was not acknowledged
         file = folder / DATABASE
         if not file.is_file():
@@ -251,6 +268,8 @@ class Store:
         if self._writer is None or self._acknowledged is None:
             raise CatalogError("The catalog is open for reading only", fix="open it without read_only")
         with self._write_lock, translated_errors():
+            if self.retired:
+                raise CatalogError("The catalog was switched to another model", fix="open it again")
             connection = self._writer
             self._settle(connection)
             connection.execute("BEGIN IMMEDIATE")

@@ -15,6 +15,7 @@ from metaxc.cli import (
     evaluation_commands,
     model_commands,
     serve_command,
+    switch_command,
     theory_command,
     train_command,
 )
@@ -52,6 +53,7 @@ app.command("search")(model_commands.search)
 app.command("explain")(model_commands.explain)
 app.add_typer(catalog_command.app, name="catalog")
 app.command("serve", cls=ConfigCommand)(serve_command.serve)
+app.command("switch")(switch_command.switch)
 app.add_typer(bench_command.app, name="bench")
 app.command("report")(evaluation_commands.report)
 app.command("theory", cls=ConfigCommand)(theory_command.theory)

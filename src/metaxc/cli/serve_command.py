@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metaxc.cli.catalog_command import known_queries
-from metaxc.cli.catalog_upkeep_command import open_store
 from metaxc.cli.config_options import config_option, given_options
 from metaxc.cli.shared import Base, Cache, load_model, print_status, set_threads
 from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
     from metaxc.catalog import Catalog
+    from metaxc.emmett import Emmett
+    from metaxc.serve.model_switcher import ModelFolders
     from metaxc.serve.serve_settings import ServeSettings
 
 NETWORK = "metaxc.serve.serve_settings:NetworkSettings"
@@ -45,6 +46,13 @@ def serve(
     ] = None,
     catalog: Annotated[
         Path | None, typer.Option("--catalog", help="Catalog folder.  [default: MODEL.catalog]")
+    ] = None,
+    models: Annotated[
+        Path | None,
+        typer.Option(
+            "--models",
+            help="Folder of the models that `metaxc switch` may name.  [default: the folder that contains MODEL]",
+        ),
     ] = None,
     data: Annotated[
         Path | None,
@@ -95,6 +103,7 @@ def serve(
         print_status(f"warning: {config} contains a token and others can read it; chmod 600 {config}")
     given = given_options(
         model=model,
+        models=models,
         catalog=catalog,
         data=data,
         base=base,
@@ -120,6 +129,18 @@ def serve(
         lambda: open_or_create_catalog(folder, served, sources.data, sources.read_only, *where),
         settings,
         lambda old: reopen_catalog(old, served, *where),
+        find_models(served, sources.models, *where),
+    )
+
+
+def find_models(served: Path, models: Path | None, base: str | None, cache: Path | None) -> ModelFolders:
+    """The models that a service may be switched to."""
+    from metaxc.serve.model_switcher import ModelFolders
+
+    return ModelFolders(
+        models or served.resolve().parent,
+        served,
+        lambda folder: load_model(folder, base, cache, keeps_embeddings=False),
     )
 
 
@@ -147,7 +168,6 @@ def open_or_create_catalog(
     from metaxc.catalog import Catalog
     from metaxc.catalog.catalog_folder import CatalogFolder
 
-    trained = load_model(model, base, cache, keeps_embeddings=False)
     if CatalogFolder(folder).exists or read_only:
         if data is not None:
             print_status(
@@ -155,34 +175,52 @@ def open_or_create_catalog(
                 "created with; for others, remove the catalog, or name a new one with --catalog"
             )
         print_status(f"opening the catalog {folder}")
+        trained = load_catalog_model(folder, model, base, cache)
         catalog = Catalog.open(folder, trained, read_only=read_only)
     else:
         print_status(f"creating the catalog {folder}")
+        trained = load_model(model, base, cache, keeps_embeddings=False)
         catalog = Catalog.create(folder, trained, queries=known_queries(data))
     catalog.warm()
     return catalog
 
 
+def load_catalog_model(folder: Path, model: Path, base: str | None, cache: Path | None) -> Emmett:
+    """The model of a catalog: the one that it was switched or migrated to, where it has been, or the one that is named.
+    Where it is neither, the one that is named, which the catalog will refuse."""
+    from metaxc.catalog.catalog_folder import CatalogFolder
+    from metaxc.catalog.generation_record import read_model
+    from metaxc.errors import MetaxcError
+
+    wanted, switched_to = read_model(CatalogFolder(folder))
+    if switched_to is not None and switched_to != model.resolve():
+        with suppress(MetaxcError):
+            trained = load_model(switched_to, base, cache, keeps_embeddings=False)
+            if trained.fingerprint == wanted:
+                print_status(f"the catalog was switched to the model {switched_to}; {model} is not used")
+                return trained
+    return load_model(model, base, cache, keeps_embeddings=False)
+
+
 def reopen_catalog(old: Catalog, model: Path, base: str | None, cache: Path | None) -> Catalog:
-    """The catalog that another process has migrated or restored in the place of a read-only one.
+    """The catalog that another process has switched, migrated or restored in the place of a read-only one.
 
     Its model is the one that is loaded, the one that is now in the model folder, or the one that it was migrated to.
     """
     from metaxc.catalog import Catalog, CatalogError
-    from metaxc.catalog.generations import MODEL_FOLDER
+    from metaxc.catalog.generation_record import read_model
 
-    with open_store(old.folder.path) as store:
-        wanted, migrated_to = store.metadata["model"], store.metadata.get(MODEL_FOLDER)
-    trained, folders = old.model, [model, *([] if migrated_to is None else [Path(migrated_to)])]
-    while trained.fingerprint != wanted:
-        if not folders:
-            raise CatalogError(
-                "The catalog has another model now, which cannot be found",
-                got=f"model {trained.fingerprint[:16]} in the model folder",
-                expected=f"model {wanted[:16]}",
-                fix="put that model into the model folder, or start the service with it",
-            )
-        trained = load_model(folders.pop(0), base, cache, keeps_embeddings=False)
+    wanted, _ = read_model(old.folder)
+    trained = old.model
+    if trained.fingerprint != wanted:
+        trained = load_catalog_model(old.folder.path, model, base, cache)
+    if trained.fingerprint != wanted:
+        raise CatalogError(
+            "The catalog has another model now, which cannot be found",
+            got=f"model {trained.fingerprint[:16]} in the model folder",
+            expected=f"model {wanted[:16]}",
+            fix="put that model into the model folder, or start the service with it",
+        )
     catalog = Catalog.open(old.folder.path, trained, read_only=True)
     catalog.warm()
     return catalog
@@ -192,6 +230,7 @@ def run_server(
     source: Callable[[], Catalog],
     settings: ServeSettings,
     reopen: Callable[[Catalog], Catalog] | None = None,
+    models: ModelFolders | None = None,
 ) -> None:
     """Serve until a signal ends the process; if the catalog cannot be opened, end and raise that error."""
     from metaxc.serve.app import make_app
@@ -214,7 +253,17 @@ def run_server(
         gc.freeze()
         print(f"ready: {url}", flush=True)
 
-    app = make_app(source, settings, on_ready=announce, on_failure=stop, reopen=reopen)
+    # After a switch, models that were loaded since the start are freed at once. The weights of the first one stay: to
+    # find the references in a circle that hold them, all that is frozen would have to be looked at.
+    app = make_app(
+        source,
+        settings,
+        on_ready=announce,
+        on_failure=stop,
+        reopen=reopen,
+        models=models,
+        on_switched=collect_garbage,
+    )
     server = HttpServer(app, settings)
     try:
         server.run(sockets=[listening])
@@ -222,6 +271,11 @@ def run_server(
         print_status("closed")
     if errors:
         raise errors[0]
+
+
+def collect_garbage() -> None:
+    """Free what is held by references in a circle, of what is not frozen."""
+    gc.collect()
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -8,8 +8,8 @@ Responses are the catalog's own records and the dataclasses below, the same for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -19,10 +19,12 @@ from pydantic import (
     Discriminator,
     Field,
     create_model,
+    model_validator,
 )
 from pydantic import Tag as UnionTag
 from pydantic_core import PydanticCustomError
 
+from metaxc.catalog.generation_checks import GenerationChecks
 from metaxc.catalog.item_rules import MOST_EXPOSURE
 from metaxc.catalog.records import CatalogHit, Click, NewClick, NewItem, State
 from metaxc.data.input_rules import (
@@ -41,6 +43,7 @@ from metaxc.errors import DataError
 from metaxc.serve.serve_settings import RequestLimits
 
 Model = TypeVar("Model", bound=BaseModel)
+MOST_PATH = 4096  # characters of a path, as on Linux
 MAX_CLICK_NUMBER = 2**63 - 1  # the largest integer in SQLite
 
 
@@ -74,6 +77,41 @@ class DeleteResponse:
     """How many items were deleted."""
 
     deleted: int
+
+
+SwitchState = Literal["none", "loading", "building", "checking", "switching", "switched", "failed"]
+
+
+@dataclass(frozen=True)
+class ModelStatus:
+    """The model that is served, and the switch to another one: under way, or the last one.
+
+    Args:
+        model: The fingerprint of the model that answers.
+        previous: That of the generation before, to which a rollback returns; null without one.
+        state: How far the switch is; "none" without one since the start of the service.
+        target: The model folder that was asked for.
+        done: Items that the new generation has.
+        total: Items that it will have.
+        checks: What was found; null before, and where nothing is checked (force, rollback).
+        thresholds: With which a new model is refused.
+        reason: Why it failed.
+    """
+
+    model: str
+    previous: str | None
+    state: SwitchState
+    target: str | None = None
+    done: int = 0
+    total: int = 0
+    checks: GenerationChecks | None = None
+    thresholds: dict[str, float] = field(default_factory=dict)
+    reason: str | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a switch has not ended yet."""
+        return self.state not in ("none", "switched", "failed")
 
 
 @dataclass(frozen=True)
@@ -192,6 +230,36 @@ class ClicksRequest(_Request):
     """Clicks to record, all or none."""
 
     clicks: list[ClickRequest]
+
+
+SWITCH_SCHEMA: dict[str, Any] = {
+    "oneOf": [
+        {"required": ["model"], "properties": {"model": {"type": "string"}, "rollback": {"const": False}}},
+        {"required": ["rollback"], "properties": {"model": {"type": "null"}, "rollback": {"const": True}}},
+    ]
+}
+
+
+class SwitchRequest(_Request):
+    """The model to switch to: a folder, or the one before."""
+
+    model_config = ConfigDict(json_schema_extra=SWITCH_SCHEMA)
+
+    model: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MOST_PATH,
+        pattern=r"^[^\x00]+$",
+        description="Its folder on the service's machine, absolute or relative to the folder of models.",
+    )
+    rollback: bool = Field(False, description="Switch back to the previous generation instead.")
+    force: bool = Field(False, description="Switch though the checks would refuse it.")
+
+    @model_validator(mode="after")
+    def _check_target(self) -> SwitchRequest:
+        if (self.model is None) != self.rollback:
+            raise PydanticCustomError("switch_target", "either a model or rollback")
+        return self
 
 
 class SearchRequest(_Request):

@@ -39,6 +39,7 @@ from metaxc.serve.middleware import (
     RouteTable,
     SecurityHeaders,
 )
+from metaxc.serve.model_switcher import ModelFolders
 from metaxc.serve.prometheus_metrics import CONTENT_TYPE
 from metaxc.serve.serve_settings import RequestLimits, ServeSettings
 from metaxc.serve.service import Service
@@ -59,6 +60,8 @@ def make_app(
     on_ready: Callable[[], None] = lambda: None,
     on_failure: Callable[[Exception], None] = lambda error: None,
     reopen: Callable[[Catalog], Catalog] | None = None,
+    models: ModelFolders | None = None,
+    on_switched: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """The service as an ASGI app. It closes the catalog at shutdown.
 
@@ -69,9 +72,11 @@ def make_app(
         on_failure: Called with the error when it could not be opened.
         reopen: Opens what another process has put in the place of a read-only catalog, which it is given; None opens
             it with the same model.
+        models: The models that it may be switched to; None for none.
+        on_switched: Called when it has been switched to another model and the old one is closed.
     """
     settings = settings or ServeSettings()
-    service = Service(catalog, settings, on_ready, on_failure, reopen)
+    service = Service(catalog, settings, on_ready, on_failure, reopen, models, on_switched)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -94,9 +99,10 @@ def make_app(
     app.state.service, app.state.routes = service, routes
     install_error_handlers(app)
     _declare_service_routes(routes, service)
-    models = RequestModels(settings.limits)
-    _declare_item_routes(routes, service, models, settings.limits)
-    _declare_search_routes(routes, service, models)
+    requests = RequestModels(settings.limits)
+    _declare_item_routes(routes, service, requests, settings.limits)
+    _declare_search_routes(routes, service, requests)
+    _declare_model_routes(routes, service)
     _declare_documents(routes, app)
     app.add_middleware(BodyLimit, settings=settings)
     app.add_middleware(AccessControl, settings=settings, routes=routes, check_capacity=service.check_capacity)
@@ -259,6 +265,21 @@ def _declare_search_routes(routes: RouteTable, service: Service, models: Request
         """Returns the meta-classifiers of texts, for example for a vector database, without adding them."""
         response: api.RepresentResponse = render(await service.represent(request, body))
         return response
+
+
+def _declare_model_routes(routes: RouteTable, service: Service) -> None:
+    add_route = partial(routes.add, tags=["model"])
+
+    @add_route("GET", "/v1/model", READ)
+    async def model_status(request: Request) -> api.ModelStatus:
+        """Returns which model is served, and how far a switch to another one is, or how the last one ended."""
+        return await service.model_status(request)
+
+    @add_route("POST", "/v1/model", WRITE, 404, 409, status_code=202)
+    async def switch_model(request: Request, body: api.SwitchRequest) -> api.ModelStatus:
+        """Begins to switch to another model, while searches and writes go on; `GET /v1/model` tells how far it is. The
+        new generation is built beside the present one, checked, and then used at once."""
+        return await service.switch_model(request, body)
 
 
 class Document:

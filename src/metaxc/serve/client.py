@@ -8,8 +8,10 @@ with Client("http://127.0.0.1:8765") as client:
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from os import PathLike, fspath
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -18,10 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from metaxc.catalog import records
+from metaxc.catalog import CatalogError, records
 from metaxc.catalog.records import Item, NewItem, State
 from metaxc.errors import ConfigError, DataError, MetaxcError
-from metaxc.serve.api_types import ClicksResponse, DeleteResponse, RepresentResponse, SearchResponse
+from metaxc.serve.api_types import (
+    ClicksResponse,
+    DeleteResponse,
+    ModelStatus,
+    RepresentResponse,
+    SearchResponse,
+)
 from metaxc.serve.http_errors import (
     ERROR_BY_STATUS,
     ERROR_BY_TEXT,
@@ -32,6 +40,7 @@ from metaxc.serve.http_errors import (
 from metaxc.serve.serve_settings import is_loopback
 
 Record = TypeVar("Record")
+POLL_SECONDS = 0.2  # between two questions how far a switch is
 MAX_WAIT = 999_999.0  # seconds: longer ones are no valid value of the header
 
 
@@ -193,6 +202,45 @@ class Client:
     def about(self) -> records.CatalogSummary:
         """A summary of the catalog."""
         return self._request(records.CatalogSummary, "GET", "/v1/about")
+
+    def model_status(self) -> ModelStatus:
+        """Which model is served, and how far a switch to another one is, or how the last one ended."""
+        return self._request(ModelStatus, "GET", "/v1/model")
+
+    def switch_model(
+        self,
+        model: str | PathLike[str] | None = None,
+        *,
+        rollback: bool = False,
+        force: bool = False,
+        wait: bool = True,
+        progress: Callable[[ModelStatus], None] = lambda status: None,
+    ) -> ModelStatus:
+        """Switch the service to another model; searches and writes go on meanwhile.
+
+        Args:
+            model: The model's folder on the service's machine, absolute or relative to its folder of models.
+            rollback: Switch back to the previous generation instead.
+            force: Switch though the checks would refuse it.
+            wait: Whether to wait until it has switched; otherwise the switch has begun when this returns.
+            progress: Called with the status now and then.
+
+        Returns:
+            The status; a switch that failed is a `CatalogError`, unless nobody waits for it.
+        """
+        body = {"model": None if model is None else fspath(model), "rollback": rollback, "force": force}
+        status = self._request(ModelStatus, "POST", "/v1/model", body)
+        while wait and status.under_way:
+            progress(status)
+            time.sleep(POLL_SECONDS)
+            status = self.model_status()
+        if status.state == "failed":
+            raise CatalogError(
+                "The model was not switched",
+                got=status.reason,
+                fix="the service continues with the model that it had; its log has the details",
+            )
+        return status
 
     def ready(self) -> bool:
         """Whether the catalog is open; False if no service answers."""

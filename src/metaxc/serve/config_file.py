@@ -34,6 +34,7 @@ INTRODUCTION = """\
 EXAMPLES = {
     "model": "model",
     "catalog": "model.catalog",
+    "models": "models",
     "data": "data",
     "base": "/srv/encoders/minilm",
     "cache": "/var/cache/metaxc",
@@ -50,6 +51,10 @@ class ServeSources(BaseModel):
 
     model: Path | None = Field(None, description="model folder")
     catalog: Path | None = Field(None, description="catalog folder; MODEL.catalog if not given")
+    models: Path | None = Field(
+        None,
+        description="folder of the models that the service may be switched to; that of the model if not given",
+    )
     data: Path | None = Field(None, description="data set folder, for the known queries of a new catalog")
     base: str | None = Field(None, description="folder of the pretrained weights, when they have moved")
     cache: Path | None = Field(None, description="folder for embeddings")
@@ -80,7 +85,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
                 expected="a setting that metaxc serve --print-config prints",
                 fix=f"did you mean {near[0]}?" if near else "correct or remove the line",
             )
-    for name in ("model", "catalog", "data", "cache"):
+    for name in ("model", "models", "catalog", "data", "cache"):
         if isinstance(content.get(name), str):
             content[name] = str(path.parent / content[name])
     return content

@@ -106,7 +106,7 @@ STATUS_TITLES = {
     404: "Not found",
     405: "This path does not support the method",
     408: "The request body did not arrive in time",
-    409: "An item with this id and other content exists",
+    409: "An item with this id and other content exists, or a switch to another model is under way",
     413: "The request body is too large",
     415: "The request body is not announced as JSON",
     422: "The request is invalid",

@@ -39,6 +39,11 @@ class SampledRecall:
         with self._lock:
             self._recalls.extend(recalls)
 
+    def clear(self) -> None:
+        """Forget them: another index answers from now on."""
+        with self._lock:
+            self._recalls.clear()
+
     @property
     def mean(self) -> float:
         """The mean over the window."""
@@ -115,8 +120,11 @@ class Metrics:
             items.add_metric([state], count)
         index = GaugeMetricFamily("metaxc_index_info", "The kind of index", labels=["kind"])
         index.add_metric([summary.index], 1)
+        model = GaugeMetricFamily("metaxc_model_info", "The model that answers", labels=["fingerprint"])
+        model.add_metric([summary.model], 1)
         yield items
         yield index
+        yield model
         yield GaugeMetricFamily("metaxc_clicks", "Clicks recorded in the catalog", summary.clicks)
         yield GaugeMetricFamily("metaxc_base_items", "Observed items that inform others", summary.base)
         yield GaugeMetricFamily("metaxc_sequence", "Writes since the catalog was created", summary.sequence)

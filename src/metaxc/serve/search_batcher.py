@@ -11,12 +11,14 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from metaxc.arrays import Floats, Keys
+from metaxc.arrays import Floats
 from metaxc.catalog import Catalog
+from metaxc.catalog.generation_checks import compute_recalls
 from metaxc.catalog.records import CatalogHit, Preview
 from metaxc.serve.api_types import (
     PreviewRequest,
@@ -29,6 +31,8 @@ from metaxc.serve.api_types import (
 from metaxc.serve.http_errors import BusyError
 from metaxc.serve.prometheus_metrics import Metrics
 from metaxc.serve.request_queue import QueuedRequest, RequestQueue, run_with_fallback
+from metaxc.serve.served_catalog import ServedCatalog
+from metaxc.serve.work_slices import EncodedPart
 
 log = logging.getLogger("metaxc.serve")
 RECALL_AT = 10
@@ -44,16 +48,16 @@ class SearchBatcher:
     """Handles batches of reads. A share of the unfiltered searches, `recall_sample_rate`, is also searched exactly, in
     another thread, to measure the recall of the index."""
 
-    def __init__(self, catalog: Catalog, metrics: Metrics, recall_sample_rate: float):
-        self._catalog, self._metrics, self._sample_rate = catalog, metrics, recall_sample_rate
+    def __init__(self, served: ServedCatalog, metrics: Metrics, recall_sample_rate: float):
+        self._served, self._metrics, self._sample_rate = served, metrics, recall_sample_rate
         self._random = random.Random(0)
-        self.sample_queue: RequestQueue[Floats, None] = RequestQueue(
+        self.sample_queue: RequestQueue[EncodedPart, None] = RequestQueue(
             "sample", self._sample_recall, max_waiting=1
         )
 
     def __call__(self, batch: Queued) -> Sequence[Any]:
         """One response per request."""
-        kinds: tuple[tuple[type, Callable[[Queued], list[Any]]], ...] = (
+        kinds: tuple[tuple[type, Callable[[Catalog, Queued], list[Any]]], ...] = (
             (SearchRequest, self._search_together),
             (RepresentRequest, self._represent_together),
             (PreviewRequest, self._preview_together),
@@ -65,17 +69,18 @@ class SearchBatcher:
         for kind, handler in kinds:
             group = [request for request in batch if isinstance(request.payload, kind)]
             if group:
-                found = run_with_fallback(handler, group)
+                with self._served.use() as catalog:
+                    found = run_with_fallback(partial(handler, catalog), group)
                 values |= {id(request): value for request, value in zip(group, found, strict=True)}
         return [values[id(request)] for request in batch]
 
-    def _search_together(self, batch: Queued) -> list[Any]:
+    def _search_together(self, catalog: Catalog, batch: Queued) -> list[Any]:
         started = time.perf_counter()
         queries = [_slice_texts(request, request.payload.queries) for request in batch]
         exposures = [
             request.payload.exposure for request, own in zip(batch, queries, strict=True) for _ in own
         ]
-        vectors = self._catalog.encode([query for own in queries for query in own], exposures)
+        vectors = catalog.encode([query for own in queries for query in own], exposures)
         encode_seconds = time.perf_counter() - started
         self._metrics.observe_stage("encode", encode_seconds)
         parts = _split(vectors, queries)
@@ -87,6 +92,7 @@ class SearchBatcher:
         for places in groups.values():
             started = time.perf_counter()
             hits = self._search_group(
+                catalog,
                 np.concatenate([parts[place] for place in places]),
                 [batch[place].payload for place in places],
                 [query for place in places for query in queries[place]],
@@ -100,51 +106,64 @@ class SearchBatcher:
         return [values[place] for place in range(len(batch))]
 
     def _search_group(
-        self, vectors: Floats, searches: Sequence[SearchRequest], texts: Sequence[str]
+        self, catalog: Catalog, vectors: Floats, searches: Sequence[SearchRequest], texts: Sequence[str]
     ) -> Iterator[list[CatalogHit]]:
         """The hits of each query of searches that share their filters, for the largest k among them."""
         first, k = searches[0], max(search.k for search in searches)
         if not first.tags and not first.states and self._random.random() < self._sample_rate:
             with suppress(BusyError):  # one sample at a time is enough
-                self.sample_queue.put(vectors[:MAX_SAMPLED_QUERIES])
-        return iter(self._catalog.search(vectors, k, tags=first.tags, states=first.states, texts=texts))
+                self.sample_queue.put(EncodedPart(catalog.model.fingerprint, vectors[:MAX_SAMPLED_QUERIES]))
+        return iter(catalog.search(vectors, k, tags=first.tags, states=first.states, texts=texts))
 
-    def _represent_together(self, batch: Queued) -> list[Any]:
+    def _represent_together(self, catalog: Catalog, batch: Queued) -> list[Any]:
         started = time.perf_counter()
+        model = catalog.model.fingerprint
         texts = [_slice_texts(request, request.payload.texts) for request in batch]
-        vectors = self._catalog.represent([text for own in texts for text in own])
+        vectors = catalog.represent([text for own in texts for text in own])
         self._metrics.observe_stage("encode", time.perf_counter() - started)
         values: list[Any] = []
         for request, part in zip(batch, _split(vectors, texts), strict=True):
             if request.is_last:
-                whole = [vector.tolist() for vector in in_request_order(request, [*request.parts, part])]
-                values.append(RepresentResponse(whole, self._catalog.model.fingerprint))
+                before = _encoded_parts(request, request.payload.texts, model, catalog.represent)
+                whole = [vector.tolist() for vector in in_request_order(request, [*before, part])]
+                values.append(RepresentResponse(whole, model))
             else:
-                values.append(part)
+                values.append(EncodedPart(model, part))
         return values
 
-    def _preview_together(self, batch: Queued) -> list[Preview | Floats]:
-        return [self._preview(request) for request in batch]
+    def _preview_together(self, catalog: Catalog, batch: Queued) -> list[Preview | EncodedPart]:
+        return [self._preview(catalog, request) for request in batch]
 
-    def _preview(self, request: QueuedRequest[PreviewRequest, Preview]) -> Preview | Floats:
+    def _preview(
+        self, catalog: Catalog, request: QueuedRequest[PreviewRequest, Preview]
+    ) -> Preview | EncodedPart:
         """The preview; the slices before the last one encode the queries of a large one."""
-        preview = request.payload
+        preview, model, encode = (
+            request.payload,
+            catalog.model.fingerprint,
+            catalog.model.encoder.encode_queries,
+        )
         if not request.is_last:
-            return self._catalog.model.encoder.encode_queries(_slice_texts(request, preview.revealed))
-        encoded = np.stack(in_request_order(request, request.parts)) if request.parts else None
-        return self._catalog.preview(
+            return EncodedPart(model, encode(_slice_texts(request, preview.revealed)))
+        parts = _encoded_parts(request, preview.revealed, model, encode)
+        encoded = np.stack(in_request_order(request, parts)) if parts else None
+        return catalog.preview(
             preview.text, without=preview.without, revealed=preview.revealed, revealed_embeddings=encoded
         )
 
-    def _sample_recall(self, batch: Sequence[QueuedRequest[Floats, None]]) -> list[Exception | None]:
-        """Search once more, by the index and exactly; a write in between makes the two incomparable."""
+    def _sample_recall(self, batch: Sequence[QueuedRequest[EncodedPart, None]]) -> list[Exception | None]:
+        """Search once more, by the index and exactly; a write in between makes the two incomparable, and a switch the
+        vectors useless."""
         try:
             for request in batch:
-                before = self._catalog.sequence
-                found, _ = self._catalog.index_search(request.payload, RECALL_AT)
-                exact, _ = self._catalog.exact_search(request.payload, RECALL_AT)
-                if self._catalog.sequence == before:
-                    self._metrics.recall.record(compute_recalls(found, exact))
+                with self._served.use() as catalog:
+                    if request.payload.model != catalog.model.fingerprint:
+                        continue
+                    before, vectors = catalog.sequence, request.payload.value
+                    found, _ = catalog.index_search(vectors, RECALL_AT)
+                    exact, _ = catalog.exact_search(vectors, RECALL_AT)
+                    if catalog.sequence == before:
+                        self._metrics.recall.record(compute_recalls(found, exact))
         except Exception:  # no client waits for a sample, so only the log can report it
             log.exception("Sampling the recall failed")
         return [None] * len(batch)
@@ -159,19 +178,23 @@ def in_request_order(request: QueuedRequest[Any, Any], parts: Sequence[Iterable[
     return [value for _, value in sorted(zip(rows, values, strict=True), key=lambda pair: pair[0])]
 
 
-def compute_recalls(found: Keys, exact: Keys) -> list[float]:
-    """The recall of each query with exact results: found and exact are (queries, k), padded with −1."""
-    pairs = [
-        (set(one.tolist()) - {-1}, set(other.tolist()) - {-1})
-        for one, other in zip(found, exact, strict=True)
-    ]
-    return [len(keys & expected) / len(expected) for keys, expected in pairs if expected]
-
-
 def _slice_texts(request: QueuedRequest[Any, Any], texts: Sequence[str]) -> list[str]:
     """The texts of a request's present slice: all of them where it was not cut."""
     rows = request.slice.rows
     return [texts[row] for row in rows] if rows else list(texts)
+
+
+def _encoded_parts(
+    request: QueuedRequest[Any, Any],
+    texts: Sequence[str],
+    model: str,
+    encode: Callable[[Sequence[str]], Floats],
+) -> list[Floats]:
+    """What the slices before the last one have encoded; again where another model has done it."""
+    return [
+        part.value if part.model == model else encode([texts[row] for row in one.rows])
+        for one, part in zip(request.slices, request.parts, strict=False)
+    ]
 
 
 def _split(vectors: Floats, texts: Sequence[Sequence[str]]) -> list[Floats]:

@@ -1,4 +1,4 @@
-"""The settings of the service in five groups; each default has its reason.
+"""The settings of the service in six groups; each default has its reason.
 
 Without a token the service answers this machine only: any other address than loopback is rejected. Everything that a
 client can make large has a limit, so that memory stays flat whatever is sent.
@@ -11,6 +11,7 @@ from ipaddress import ip_address
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from metaxc.catalog.generation_checks import GenerationChecks
 from metaxc.data.input_rules import MOST_TAGS, MOST_TEXT
 from metaxc.errors import ConfigError
 
@@ -149,6 +150,55 @@ class QueueSettings(_Settings):
     )
 
 
+class SwitchSettings(_Settings):
+    """When a new model is refused (`POST /v1/model`). A change that reaches its threshold is accepted."""
+
+    sample: int = Field(200, ge=1, description="Queries, and recent clicks, on which it is compared.")
+    min_recall: float = Field(
+        0.95,
+        ge=0,
+        le=1,
+        description="Recall at 10 of its index against exact search; usual is 0.99 and more.",
+    )
+    max_changed: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="Share of the first ten answers of a query that may be others. A model of other data changes "
+        "nearly all of them.",
+    )
+    max_novel_loss: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="By how much R@10 of recent clicks on items that no model was trained on may be lower; with 200 "
+        "clicks its standard error is at most 0.035.",
+    )
+    min_novel_clicks: int = Field(
+        50, ge=1, description="Number of such clicks from which that figure counts; fewer say little."
+    )
+
+    def thresholds(self) -> dict[str, float]:
+        """All of them, by name."""
+        return {name: float(value) for name, value in self.model_dump().items()}
+
+    def find_problems(self, checks: GenerationChecks) -> list[str]:
+        """Why a new generation is refused; empty where it is accepted."""
+        problems = []
+        if checks.recall < self.min_recall:
+            problems.append(f"recall {checks.recall:.3f}, at least {self.min_recall:g} is required")
+        if checks.changed > self.max_changed:
+            problems.append(f"{checks.changed:.3f} of the answers change, at most {self.max_changed:g} may")
+        before, after = checks.novel_recall_before, checks.novel_recall_after
+        if before is not None and after is not None and checks.novel_clicks >= self.min_novel_clicks:
+            loss = before - after
+            if loss > self.max_novel_loss:
+                problems.append(
+                    f"novel R@10 falls from {before:.3f} to {after:.3f}, by at most {self.max_novel_loss:g} it may"
+                )
+        return problems
+
+
 class ServeSettings(_Settings):
     """All settings of the service.
 
@@ -161,6 +211,7 @@ class ServeSettings(_Settings):
     connections: ConnectionSettings = ConnectionSettings()
     limits: RequestLimits = RequestLimits()
     queues: QueueSettings = QueueSettings()
+    switch: SwitchSettings = SwitchSettings()
 
     @model_validator(mode="after")
     def _check_exposure(self) -> ServeSettings:

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from fastapi import Request
@@ -18,21 +19,25 @@ from fastapi import Request
 from metaxc.catalog import Catalog, CatalogError
 from metaxc.catalog.records import CatalogSummary, Preview
 from metaxc.serve.api_types import (
+    ModelStatus,
     PreviewRequest,
     RepresentRequest,
     RepresentResponse,
     SearchRequest,
     SearchResponse,
+    SwitchRequest,
 )
 from metaxc.serve.callers import identify_caller
 from metaxc.serve.http_errors import NotReadyError
 from metaxc.serve.middleware import QueueName, RoutePolicy
+from metaxc.serve.model_switcher import ModelFolders, ModelSwitcher
 from metaxc.serve.prometheus_metrics import Metrics
 from metaxc.serve.request_queue import ONE_SLICE, QueuedRequest, RequestQueue
 from metaxc.serve.search_batcher import SearchBatcher
 from metaxc.serve.serve_settings import ServeSettings
+from metaxc.serve.served_catalog import ServedCatalog
 from metaxc.serve.work_slices import Cutter, Slice, most_tokens
-from metaxc.serve.write_batcher import WriteBatcher, WriteOperation, texts_to_encode
+from metaxc.serve.write_batcher import RunInTurn, WriteBatcher, WriteOperation, texts_to_encode
 
 log = logging.getLogger("metaxc.serve")
 REOPEN_SECONDS = 5.0  # between two attempts to open a catalog that another process has migrated or restored
@@ -53,13 +58,17 @@ class Service:
         on_ready: Callable[[], None],
         on_failure: Callable[[Exception], None],
         reopen: Callable[[Catalog], Catalog] | None = None,
+        models: ModelFolders | None = None,
+        on_switched: Callable[[], None] = lambda: None,
     ):
         self.settings, self._source, self._on_ready, self._on_failure = settings, source, on_ready, on_failure
         self._reopen_catalog, self._stopping = reopen or reopen_with_same_model, asyncio.Event()
         self.state: Literal["opening", "ready", "closing"] = "opening"
         self.queues: dict[str, RequestQueue[Any, Any]] = {}
         self.metrics = Metrics(self._summarize, lambda: self.queues)
-        self._catalog: Catalog | None = None
+        self._models, self._on_switched = models, on_switched
+        self._served: ServedCatalog | None = None
+        self._switcher: ModelSwitcher | None = None
         self._cutter: Cutter | None = None
         self._opening: asyncio.Task[None] | None = None
 
@@ -79,7 +88,14 @@ class Service:
         self.state = "closing"
         await self._close_catalog()
 
+    @property
+    def _catalog(self) -> Catalog | None:
+        """The catalog that is served; None before it is open."""
+        return None if self._served is None else self._served.catalog
+
     async def _close_catalog(self) -> None:
+        if self._switcher is not None:
+            await asyncio.to_thread(self._switcher.stop)
         for queue in self.queues.values():
             await asyncio.to_thread(queue.close)
         if self._catalog is not None:
@@ -119,18 +135,39 @@ class Service:
         settings = self.settings.queues
         limits: dict[str, Any] = {"max_waiting": settings.max_waiting, "max_wait": settings.max_wait}
         batched = {"batch_size": settings.slice_tokens, **limits}
-        search = SearchBatcher(catalog, self.metrics, settings.recall_sample_rate)
+        served = ServedCatalog(catalog)
+        search = SearchBatcher(served, self.metrics, settings.recall_sample_rate)
+        write: RequestQueue[WriteOperation, Any] = RequestQueue(
+            "write", WriteBatcher(served, self.metrics), **batched
+        )
         queues: list[RequestQueue[Any, Any]] = [
             RequestQueue("search", search, **batched),
-            RequestQueue("write", WriteBatcher(catalog, self.metrics), **batched),
+            write,
             RequestQueue("read", self._read, threads=settings.read_threads, **limits),
             search.sample_queue,
         ]
+        self._use_model(catalog)
+        self.queues = {queue.name: queue for queue in queues}
+        self._served = served
+        self._switcher = ModelSwitcher(
+            served,
+            self.settings.switch,
+            self._models,
+            lambda function: write.put(RunInTurn(function)).result.result(),
+            self._use_switched,
+            self._on_switched,
+        )
+        self.state = "ready"
+
+    def _use_model(self, catalog: Catalog) -> None:
+        """Cut requests as the catalog's encoder reads texts."""
+        settings = self.settings.queues
         text_tokens = most_tokens(catalog.model.encoder)
         self._cutter = Cutter(settings.slice_tokens, settings.slice_texts, text_tokens)
-        self.queues = {queue.name: queue for queue in queues}
-        self._catalog = catalog
-        self.state = "ready"
+
+    def _use_switched(self, catalog: Catalog) -> None:
+        self._use_model(catalog)
+        self.metrics.recall.clear()
 
     def check_capacity(self, queue: QueueName, client: Hashable = None) -> None:
         """Raise `NotReadyError` unless the catalog is open, and `BusyError` when the queue is full or a request of this
@@ -167,6 +204,19 @@ class Service:
             request, operation, lambda cutter: cutter.cut_before(texts, last_weight=len(texts))
         )
 
+    async def switch_model(self, request: Request, switch: SwitchRequest) -> ModelStatus:
+        """Begin to switch to another model, in the queue of the request's route."""
+        assert self._switcher is not None
+        start = partial(self._switcher.start, switch)
+        status: ModelStatus = await self._submit(request, RunInTurn(start), lambda cutter: ONE_SLICE)
+        return status
+
+    async def model_status(self, request: Request) -> ModelStatus:
+        """Which model is served, and how far a switch is."""
+        assert self._switcher is not None
+        status = self._switcher.status
+        return await self.read(request, lambda catalog: status())
+
     async def read(self, request: Request, function: Callable[[Catalog], Result]) -> Result:
         """Call a function that encodes nothing with the catalog, in the queue of the request's route."""
         result: Result = await self._submit(request, function, lambda cutter: ONE_SLICE)
@@ -192,18 +242,21 @@ class Service:
             disconnected.cancel()
 
     def _read(self, batch: Sequence[QueuedRequest[Callable[[Catalog], Any], Any]]) -> list[Any]:
-        assert self._catalog is not None
+        assert self._served is not None
         results = []
         for request in batch:
             self.metrics.observe_stage("queue", request.wait_seconds or 0.0)
             started = time.perf_counter()
-            results.append(request.payload(self._catalog))
+            with self._served.use() as catalog:
+                results.append(request.payload(catalog))
             self.metrics.observe_stage("read", time.perf_counter() - started)
         return results
 
     def _summarize(self) -> CatalogSummary | None:
         with suppress(CatalogError):  # closed or replaced by another process at this moment
-            return self._catalog.about() if self._catalog is not None and self.state == "ready" else None
+            if self._served is not None and self.state == "ready":
+                with self._served.use() as catalog:
+                    return catalog.about()
         return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,19 @@ class Slice:
 
     weight: int = 1
     rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class EncodedPart:
+    """What a slice of a large request has encoded.
+
+    Args:
+        model: The fingerprint of the model that has encoded it: a switch between two slices makes it useless.
+        value: Embeddings or vectors.
+    """
+
+    model: str
+    value: Any
 
 
 def estimate_tokens(texts: Sequence[str], most: int = MOST_TOKENS) -> Rows:

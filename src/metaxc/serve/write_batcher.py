@@ -8,7 +8,7 @@ nothing. When a shared call fails, its requests run one at a time.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ from metaxc.serve.api_types import (
 from metaxc.serve.http_errors import ForbiddenError
 from metaxc.serve.prometheus_metrics import Metrics
 from metaxc.serve.request_queue import QueuedRequest, run_with_fallback
+from metaxc.serve.served_catalog import ServedCatalog
+from metaxc.serve.work_slices import EncodedPart
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,25 @@ class UndoClick:
     number: int
 
 
+@dataclass(frozen=True)
+class RunInTurn:
+    """Call a function while no write happens: the beginning and the last step of a switch."""
+
+    function: Callable[[], Any]
+
+
 WriteOperation = (
-    AddRequest | UpdateItem | DeleteItem | DeleteRequest | ClickRequest | ClicksRequest | UndoClick
+    AddRequest
+    | UpdateItem
+    | DeleteItem
+    | DeleteRequest
+    | ClickRequest
+    | ClicksRequest
+    | UndoClick
+    | RunInTurn
 )
-"""Their results: `AddResult`, `Item`, the number of deleted items (twice), `Click`, a list of them, `Item`."""
+"""Their results: `AddResult`, `Item`, the number of deleted items (twice), `Click`, a list of them, `Item`, what the
+function returns."""
 
 QueuedWrites = Sequence[QueuedRequest[WriteOperation, Any]]
 SHARED_TRANSACTION = (AddRequest, DeleteItem, ClickRequest)
@@ -63,9 +80,14 @@ SHARED_TRANSACTION = (AddRequest, DeleteItem, ClickRequest)
 class WriteBatcher:
     """Handles batches of writes in their order, those that can in a shared transaction."""
 
-    def __init__(self, catalog: Catalog, metrics: Metrics):
-        self._catalog, self._metrics = catalog, metrics
-        self._read_only = catalog.read_only
+    def __init__(self, served: ServedCatalog, metrics: Metrics):
+        self._served, self._metrics = served, metrics
+        self._read_only = served.catalog.read_only
+
+    @property
+    def _catalog(self) -> Catalog:
+        """The present catalog; a switch replaces it between two requests, in the thread that calls this."""
+        return self._served.catalog
 
     def __call__(self, batch: QueuedWrites) -> Sequence[Any]:
         """One result per request."""
@@ -80,7 +102,9 @@ class WriteBatcher:
             self._metrics.observe_stage("write", time.perf_counter() - started)
         for request in batch:
             if not request.is_last:
-                values |= {id(request): run_with_fallback(self._encode, [request])[0]}
+                part = run_with_fallback(self._encode, [request])[0]
+                encoded = EncodedPart(self._catalog.model.fingerprint, part)
+                values |= {id(request): part if isinstance(part, Exception) else encoded}
         return [values[id(request)] for request in batch]
 
     def _encode(self, batch: QueuedWrites) -> list[dict[str, Floats]]:
@@ -118,7 +142,13 @@ class WriteBatcher:
     def _write_together(self, group: QueuedWrites) -> Sequence[Any]:
         self._check_writable()
         operations = [request.payload for request in group]
-        embeddings = {text: one for request in group for part in request.parts for text, one in part.items()}
+        embeddings = {
+            text: one
+            for request in group
+            for part in request.parts
+            if part.model == self._catalog.model.fingerprint
+            for text, one in part.value.items()
+        }
         match operations[0]:
             case AddRequest():
                 return self._add([one for one in operations if isinstance(one, AddRequest)], embeddings)
@@ -143,6 +173,8 @@ class WriteBatcher:
                 return [self._catalog.update(id, changes.text, changes.tags)]
             case UndoClick(number):
                 return [self._catalog.undo(number)]
+            case RunInTurn(function):
+                return [function()]
 
     def _add(self, adds: Sequence[AddRequest], embeddings: Mapping[str, Floats]) -> list[AddResult]:
         """One transaction; what existed before it tells how many items each request added."""
