@@ -15,6 +15,7 @@ from metaxc.cli import (
     evaluation_commands,
     model_commands,
     serve_command,
+    sync_command,
     theory_command,
     train_command,
 )
@@ -52,6 +53,7 @@ app.command("search")(model_commands.search)
 app.command("explain")(model_commands.explain)
 app.add_typer(catalog_command.app, name="catalog")
 app.command("serve", cls=ConfigCommand)(serve_command.serve)
+app.command("sync", cls=ConfigCommand)(sync_command.sync)
 app.add_typer(bench_command.app, name="bench")
 app.command("report")(evaluation_commands.report)
 app.command("theory", cls=ConfigCommand)(theory_command.theory)
