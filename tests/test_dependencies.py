@@ -12,6 +12,10 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
+NOT_PINNED = {"sync-lance"}
+"""Extras that CI does without because of their size (pylance: 85 MB); their tests are skipped without them."""
+
+
 def pinned(file):
     """Version of each package of a file of `name==version` lines."""
     lines = re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / file).read_text(), re.MULTILINE)
@@ -38,7 +42,7 @@ def test_every_minimum_is_the_version_that_the_lowest_set_has():
 
 def test_the_pinned_versions_satisfy_every_requirement():
     versions = pinned("constraints.txt")
-    for one in required(*PROJECT["optional-dependencies"]):
+    for one in required(*(extra for extra in PROJECT["optional-dependencies"] if extra not in NOT_PINNED)):
         assert one.specifier.contains(versions[canonicalize_name(one.name)]), one
 
 

@@ -331,6 +331,7 @@ def test_help_teaches():
         ["bench"],
         ["bench", "main"],
         ["report"],
+        ["sync"],
     ):
         result = run(*verb, "--help")
         assert result.exit_code == 0

@@ -84,3 +84,17 @@ def test_files_of_somebody_else_are_refused_without_code_crash_or_a_full_memory(
     assert len(attacks) == 6
     assert all(one["after"]["held"] for one in attacks.values())
     assert attacks["model folders changed in every way"]["after"]["refused"] > 30
+
+
+@pytest.mark.slow
+def test_a_killed_sync_leaves_no_difference_between_vector_store_and_catalog(tmp_path):
+    """The vector stores whose packages are installed; Parquet needs none."""
+    found = run_script(tmp_path, "sync", "--kills", "3", "--rows", "500")
+    parquet = found["targets"]["parquet"]
+    assert parquet["kills"] == 3
+    assert parquet["completed"] >= 3
+    for kind, target in found["targets"].items():
+        if isinstance(target, dict):
+            assert target["kills"] == 3, kind
+            assert target["speed"]["recall@10"] >= 0.95
+            assert target["speed"]["rows of a sync without changes"] == 0

@@ -176,9 +176,7 @@ class CatalogReader:
             if sum(map(len, hits)) == int((keys >= 0).sum()):
                 break  # otherwise an item was deleted after the index had found it: search again without it
         return (
-            hits
-            if own_texts is None
-            else [_without_own(*one, k) for one in zip(own_texts, hits, strict=True)]
+            hits if own_texts is None else [without_own(*one, k) for one in zip(own_texts, hits, strict=True)]
         )
 
     def exact_search(self, vectors: Floats, k: int = 10) -> tuple[Keys, Floats]:
@@ -385,7 +383,7 @@ def _item_not_found(id: str) -> NotFoundError:
     )
 
 
-def _without_own(query: str, hits: list[CatalogHit], k: int) -> list[CatalogHit]:
+def without_own(query: str, hits: list[CatalogHit], k: int) -> list[CatalogHit]:
     """The first k hits whose text is not the query itself."""
     key = normalise_text(query)
     return [hit for hit in hits if normalise_text(hit.text) != key][:k]

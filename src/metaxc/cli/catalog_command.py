@@ -26,9 +26,9 @@ from metaxc.cli.shared import (
     Model,
     Threads,
     load_model,
+    print_catalog_hits,
     print_json,
     print_status,
-    print_table,
     read_lines,
     set_threads,
 )
@@ -315,15 +315,7 @@ def search(
             states=states or (),  # type: ignore[arg-type]
             exposure=exposure,
         )
-    answers = list(zip(queries, results, strict=True))
-    if as_json:
-        print_json(
-            {"answers": [{"query": query, "hits": list(map(asdict, hits))} for query, hits in answers]}
-        )
-        return
-    for query, hits in answers:
-        rows = [[f"{hit.score:.3f}", hit.state, hit.id, hit.text] for hit in hits]
-        print_table(f"query: {query}", ["score", "state", "id", "item"], rows, right_from=9)
+    print_catalog_hits(queries, results, as_json)
 
 
 for command in (snapshot, restore, export, migrate, check):

@@ -16,6 +16,7 @@ from metaxc.cli import (
     model_commands,
     serve_command,
     switch_command,
+    sync_command,
     theory_command,
     train_command,
 )
@@ -54,6 +55,7 @@ app.command("explain")(model_commands.explain)
 app.add_typer(catalog_command.app, name="catalog")
 app.command("serve", cls=ConfigCommand)(serve_command.serve)
 app.command("switch")(switch_command.switch)
+app.command("sync", cls=ConfigCommand)(sync_command.sync)
 app.add_typer(bench_command.app, name="bench")
 app.command("report")(evaluation_commands.report)
 app.command("theory", cls=ConfigCommand)(theory_command.theory)

@@ -19,6 +19,7 @@ from metaxc.cli.shared import (
     Threads,
     check_exposure,
     load_model,
+    print_catalog_hits,
     print_json,
     print_status,
     print_table,
@@ -37,15 +38,36 @@ def search(
     k: Annotated[int, typer.Option("-k", min=1, help="Items per query.")] = 10,
     novel_only: Annotated[bool, typer.Option("--novel", help="Rank novel items only.")] = False,
     exposure: Exposure = None,
+    via: Annotated[
+        str | None,
+        typer.Option(
+            "--via",
+            metavar="URL",
+            help="Search the items of a live catalog in the vector store that metaxc sync --to URL has filled.",
+        ),
+    ] = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Rank the model's items for each query; novel items are marked."""
+    """Rank the model's items for each query; novel items are marked. --via URL ranks those of a vector store."""
     set_threads(threads)
     asked, exposure = read_lines(file, queries, "queries"), check_exposure(exposure)
+    if via is not None and novel_only:
+        raise ConfigError(
+            "--novel ranks the model's own items",
+            got="--novel with --via",
+            expected="one of them",
+            fix="leave --novel out; a larger --exposure shows new items earlier",
+        )
     trained = load_model(model, base, cache)
+    if via is not None:
+        from metaxc.catalog.sync import open_target, search_target
+
+        with open_target(via) as target:
+            print_catalog_hits(asked, search_target(target, trained, asked, k, exposure), as_json)
+        return
     found = trained.search(asked, k, among=trained.novel if novel_only else None, exposure=exposure)
     if as_json:
         answers = [

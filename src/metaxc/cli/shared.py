@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from metaxc.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+    from metaxc.catalog.records import CatalogHit
     from metaxc.data import Dataset
     from metaxc.emmett import Emmett
 
@@ -100,6 +102,19 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def print_catalog_hits(queries: Sequence[str], found: Sequence[Sequence[CatalogHit]], as_json: bool) -> None:
+    """Print what a search in a live catalog, or in a vector store that is equal to one, has found for each query."""
+    answers = list(zip(queries, found, strict=True))
+    if as_json:
+        print_json(
+            {"answers": [{"query": query, "hits": list(map(asdict, hits))} for query, hits in answers]}
+        )
+        return
+    for query, hits in answers:
+        rows = [[f"{hit.score:.3f}", hit.state, hit.id, hit.text] for hit in hits]
+        print_table(f"query: {query}", ["score", "state", "id", "item"], rows, right_from=9)
 
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -1,0 +1,226 @@
+"""kill -9 in the middle of `metaxc sync`, again and again: does the vector store end up equal to the catalog?
+
+    python benchmarks/reliability/sync.py --kills 100 --out benchmarks/results/reliability/sync.json
+
+Per vector store, a catalog is changed at random (adds, changes, clicks, deletions), and a child that synchronises it is
+killed at a random moment; every tenth child builds a new table beside (`--cutover`). Only kills that came before the
+child was done are counted. After every other kill, and at the end, a child completes the synchronisation, and the rows
+are read with the vector store's own client and compared with the catalog: ids, texts, tags, states, clicks, and vectors
+to the last bit. Then a catalog of --rows items shows rows per second, and recall@10 of the approximate index against
+exact answers.
+
+Milvus is milvus-lite's server (not a cluster), Qdrant the local mode of its client library. Both keep running while the
+child is killed, or, as Lance, Qdrant's local mode and Parquet, consist of files that the child was writing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from proof_run import add_options, finish_run, use_source
+
+use_source()
+
+from vector_stores import KINDS, PACKAGES, STORES, catalog_rows, differences  # noqa: E402
+from world import Child, all_items, ask, model, text_of  # noqa: E402
+
+from metaxc.catalog import Catalog, CatalogSettings, NewItem  # noqa: E402
+from metaxc.catalog.catalog_folder import CatalogFolder  # noqa: E402
+from metaxc.catalog.store import Store  # noqa: E402
+from metaxc.catalog.sync import SyncSettings, open_target, sync_catalog  # noqa: E402
+
+BATCH = 8
+"""Rows per step of a sync that is killed, so that it has many steps."""
+
+NAME = "items"
+WRITES = 60
+"""Writes to the catalog before each kill."""
+
+
+def open_store(place: Path) -> Store:
+    """The catalog's store, as `metaxc sync` opens it."""
+    return Store(CatalogFolder(place).current(), read_only=True)
+
+
+def synchronise(place: Path, url: str, cutover: bool, batch: int | None, index: str = "exact") -> Any:
+    """A child's work: one synchronisation."""
+
+    def work(tell) -> None:
+        with open_store(place) as store, open_target(url) as target:
+            if batch is not None:
+                target.batch_rows = batch
+            target.current()  # connected
+            tell({"begins": True})
+            started = time.perf_counter()
+            settings = SyncSettings(index=index)
+            report = sync_catalog(store, target, settings, cutover=cutover, model=model())
+            seconds = time.perf_counter() - started
+            rows = report.upserted + report.deleted
+            tell({"seconds": seconds, "rows": rows, "compared": report.compared, "recall": report.recall})
+
+    return work
+
+
+def change(place: Path, drawn: random.Random, round: int) -> None:
+    """Random writes to the catalog."""
+    with Catalog.open(place, model()) as catalog:
+        there = [item.id for item in all_items(catalog)]
+        new = [NewItem(f"{round}-{n}", text_of(drawn), ("tag",) * (n % 2)) for n in range(WRITES // 2)]
+        catalog.add(new)
+        for id in drawn.sample(there, WRITES // 6):
+            catalog.click(id, text_of(drawn))
+        for id in drawn.sample(there, WRITES // 6):
+            catalog.update(id, text=text_of(drawn), tags=[f"tag {round}"])
+        catalog.delete(drawn.sample(there, min(WRITES // 2, len(there) - 100)))
+
+
+def compare(place: Path, store: Any) -> list[str]:
+    """What differs between the vector store and the catalog, read in a child."""
+
+    def work(tell) -> None:
+        with open_store(place) as opened:
+            tell({"differences": differences(store.read(NAME), catalog_rows(opened))[:5]})
+
+    told, code = ask(work)
+    if code or "differences" not in told[-1]:
+        return [f"the vector store cannot be read: {told[-1:]}"]
+    return list(told[-1]["differences"])
+
+
+def kill_syncs(kind: str, store: Any, kills: int, seed: int, most_seconds: float) -> dict[str, Any]:
+    """So many killed synchronisations to one vector store."""
+    folder = Path(
+        tempfile.mkdtemp(prefix="metaxc-sync-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+    )
+    place, drawn, started = folder / "catalog", random.Random(seed), time.perf_counter()
+    Catalog.create(place, model(), settings=CatalogSettings(observe_after=3)).close()
+    counts = {"kills": 0, "of these cutovers": 0, "came too late": 0, "completed": 0, "of these compared": 0}
+    problems: list[str] = []
+    usual, round = 0.5, 0
+
+    def complete() -> None:
+        nonlocal usual
+        told, code = ask(synchronise(place, store.url(NAME), False, BATCH))
+        if code or "seconds" not in told[-1]:
+            problems.append(f"{kind}: the sync after kill {counts['kills']} failed: {told[-1:]}")
+            return
+        usual = 0.5 * usual + 0.5 * told[-1]["seconds"]
+        counts["completed"] += 1
+        counts["of these compared"] += told[-1]["compared"]
+        problems.extend(f"{kind}, kill {counts['kills']}: {one}" for one in compare(place, store))
+
+    try:
+        complete()
+        while counts["kills"] < kills and time.perf_counter() - started < most_seconds and len(problems) < 5:
+            round += 1
+            change(place, drawn, round)
+            cutover = round % 10 == 0
+            child = Child(synchronise(place, store.url(NAME), cutover, BATCH))
+            lines = child.lines()
+            first = next(lines, {"error": "died before it began"})
+            if "error" in first:
+                problems.append(f"{kind}, kill {counts['kills']}: {first}")
+                child.wait()
+                continue
+            time.sleep(drawn.random() * usual)
+            os.kill(child.pid, signal.SIGKILL)
+            ended = list(lines)
+            child.wait()
+            problems.extend(f"{kind}, kill {counts['kills']}: {one}" for one in ended if "error" in one)
+            counts["came too late" if ended else "kills"] += 1
+            counts["of these cutovers"] += cutover and not ended
+            if round % 2:
+                complete()
+        complete()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {**counts, "seconds": round_to(time.perf_counter() - started), "problems": problems}
+
+
+def measure(kind: str, store: Any, place: Path) -> dict[str, Any]:
+    """Rows per second of the first synchronisation and of an unchanged one, and recall@10 of the index."""
+    url = store.url("speed")
+    told, code = ask(synchronise(place, url, True, None, "hnsw"))
+    if code or "seconds" not in told[-1]:
+        return {"problems": [f"{kind}: {told[-1:]}"]}
+    first = told[-1]
+    again, _ = ask(synchronise(place, url, False, None, "hnsw"))
+    return {
+        "rows": first["rows"],
+        "seconds with index and recall check": round_to(first["seconds"]),
+        "rows per second": round_to(first["rows"] / first["seconds"]),
+        "recall@10": first["recall"],
+        "seconds of a sync without changes": round_to(again[-1]["seconds"]),
+        "rows of a sync without changes": again[-1]["rows"],
+        "problems": [] if again[-1]["rows"] == 0 else [f"{kind}: rows were written without changes"],
+    }
+
+
+def round_to(value: float) -> float:
+    """Three significant digits."""
+    return float(f"{value:.3g}")
+
+
+def run(kinds: list[str], kills: int, seed: int, rows: int, most_seconds: float) -> dict[str, Any]:
+    """The proof for these vector stores."""
+    model()
+    folder = Path(tempfile.mkdtemp(prefix="metaxc-sync-"))
+    drawn = random.Random(seed)
+    found: dict[str, Any] = {"seed": seed, "targets": {}, "problems": []}
+    try:
+        with Catalog.create(folder / "catalog", model()) as catalog:
+            for start in range(0, rows - len(catalog), 500):
+                most = min(500, rows - 150 - start)
+                catalog.add([NewItem(f"bulk{start + n}", text_of(drawn)) for n in range(most)])
+        for kind in kinds:
+            package = PACKAGES.get(kind)
+            if package is not None and find_spec(package) is None:
+                found["targets"][kind] = f"not run: {package} is not installed"
+                continue
+            if package is not None:
+                # Loaded once, before the children are forked; connections are made in the children alone.
+                import_module("pymilvus" if kind == "milvus" else package)
+            store = STORES[kind]()
+            try:
+                killed = kill_syncs(kind, store, kills, seed, most_seconds)
+                speed = measure(kind, store, folder / "catalog")
+            finally:
+                store.close()
+            found["problems"] += killed.pop("problems") + speed.pop("problems")
+            found["targets"][kind] = {**killed, "speed": speed}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def main() -> None:
+    """Kill, compare, measure and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=100, help="per vector store")
+    parser.add_argument(
+        "--rows", type=int, default=5000, help="items of the catalog that shows speed and recall"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--seconds", type=float, default=1800.0, help="stop killing one vector store after so long"
+    )
+    parser.add_argument("--targets", nargs="+", choices=KINDS, default=list(KINDS))
+    add_options(parser)
+    options = parser.parse_args()
+    finish_run(run(options.targets, options.kills, options.seed, options.rows, options.seconds), options)
+
+
+if __name__ == "__main__":
+    main()
