@@ -17,7 +17,7 @@ def test_catching_up_with_a_write_does_not_read_the_unchanged_items(catalog):
 
 def test_a_search_does_not_wait_for_a_newly_observed_item_to_inform_others(catalog, monkeypatch):
     catalog.add([NEW])
-    base, lifecycle = catalog.about().base, catalog._follower.lifecycle
+    base, lifecycle = catalog.about().base, catalog.follower.lifecycle
     entered, go_on, use_observed = threading.Event(), threading.Event(), lifecycle.use_observed
 
     def slow(rows, *, extend):
