@@ -294,6 +294,10 @@ class RepresentRequest(_Request):
     texts: list[str]
 
 
+ONE, SEVERAL = "(one)", "(several)"
+"""Kinds of a request body; in round brackets, because they are no fields (`metaxc.serve.http_errors`)."""
+
+
 class RequestModels:
     """The request models of one service, with its limits."""
 
@@ -323,8 +327,8 @@ class RequestModels:
         click = _with_fields(ClickRequest, query=(query, ...))
         clicks = _with_fields(ClicksRequest, clicks=(Annotated[list[click], batch], ...))  # type: ignore[valid-type]
         self.click = Annotated[
-            Annotated[click, UnionTag("click")] | Annotated[clicks, UnionTag("list")],
-            Discriminator(lambda body: "list" if isinstance(body, dict) and "clicks" in body else "click"),
+            Annotated[click, UnionTag(ONE)] | Annotated[clicks, UnionTag(SEVERAL)],
+            Discriminator(lambda body: SEVERAL if isinstance(body, dict) and "clicks" in body else ONE),
         ]
         self.search = _with_fields(
             SearchRequest,

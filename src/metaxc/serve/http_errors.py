@@ -158,7 +158,8 @@ def shorten(part: object) -> str:
 def describe_validation_errors(errors: Sequence[Any]) -> ErrorResponse:
     """The first validation error of a request, in the shape of every other error."""
     first = errors[0]
-    field = ".".join(map(str, first["loc"])) or "request"
+    # Of a body that may be of several kinds, the kind is part of the place: "(several)".
+    field = ".".join(part for part in map(str, first["loc"]) if not part.startswith("(")) or "request"
     more = f" ({len(errors) - 1} more errors)" if len(errors) > 1 else ""
     return ErrorResponse(
         f"{shorten(field)} is invalid{more}",
