@@ -42,6 +42,9 @@ from metaxc.catalog.sync import SyncSettings, open_target, sync_catalog  # noqa:
 BATCH = 8
 """Rows per step of a sync that is killed, so that it has many steps."""
 
+CUTOVER_TIMES = 4
+"""How much longer than a sync of the changes a cutover lives at most: it writes all rows and checks the recall."""
+
 NAME = "items"
 WRITES = 60
 """Writes to the catalog before each kill."""
@@ -132,7 +135,7 @@ def kill_syncs(kind: str, store: Any, kills: int, seed: int, most_seconds: float
                 problems.append(f"{kind}, kill {counts['kills']}: {first}")
                 child.wait()
                 continue
-            time.sleep(drawn.random() * usual)
+            time.sleep(drawn.random() * usual * (CUTOVER_TIMES if cutover else 1))
             os.kill(child.pid, signal.SIGKILL)
             ended = list(lines)
             child.wait()
@@ -148,21 +151,23 @@ def kill_syncs(kind: str, store: Any, kills: int, seed: int, most_seconds: float
 
 
 def measure(kind: str, store: Any, place: Path) -> dict[str, Any]:
-    """Rows per second of the first synchronisation and of an unchanged one, and recall@10 of the index."""
+    """Rows per second of the first synchronisation, and recall@10 of the index with a cutover."""
     url = store.url("speed")
-    told, code = ask(synchronise(place, url, True, None, "hnsw"))
-    if code or "seconds" not in told[-1]:
-        return {"problems": [f"{kind}: {told[-1:]}"]}
-    first = told[-1]
-    again, _ = ask(synchronise(place, url, False, None, "hnsw"))
+    told = []
+    for cutover in (False, False, True):
+        lines, code = ask(synchronise(place, url, cutover, None, "hnsw"))
+        if code or "seconds" not in lines[-1]:
+            return {"problems": [f"{kind}: {lines[-1:]}"]}
+        told.append(lines[-1])
+    first, again, last = told
     return {
         "rows": first["rows"],
-        "seconds with index and recall check": round_to(first["seconds"]),
+        "seconds of the first sync, with its index": round_to(first["seconds"]),
         "rows per second": round_to(first["rows"] / first["seconds"]),
-        "recall@10": first["recall"],
-        "seconds of a sync without changes": round_to(again[-1]["seconds"]),
-        "rows of a sync without changes": again[-1]["rows"],
-        "problems": [] if again[-1]["rows"] == 0 else [f"{kind}: rows were written without changes"],
+        "recall@10": last["recall"],
+        "seconds of a sync without changes": round_to(again["seconds"]),
+        "rows of a sync without changes": again["rows"],
+        "problems": [] if again["rows"] == 0 else [f"{kind}: rows were written without changes"],
     }
 
 

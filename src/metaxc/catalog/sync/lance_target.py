@@ -38,6 +38,8 @@ MOST_FRAGMENTS = 32
 KEPT_VERSIONS = timedelta(days=1)
 """How long versions stay for readers that have opened them."""
 
+SHOWN = ["id", "text", "tags", "state", "vector", "_distance"]
+
 MOST_LISTED = 5_000
 """Keys in one filter expression."""
 
@@ -121,7 +123,7 @@ class LanceTarget(SyncTarget):
         dataset, found = self._open(table), []
         for vector in vectors:
             nearest = {"column": "vector", "q": vector, "k": k, "metric": "dot"}
-            best = dataset.to_table(columns=["id", "text", "tags", "state", "vector"], nearest=nearest)
+            best = dataset.to_table(columns=SHOWN, nearest=nearest)
             # Lance returns one minus the inner product, which has lost a digit.
             found.append(to_hits(best, (read_vectors(best) @ np.asarray(vector)).tolist()))
         return found

@@ -134,7 +134,12 @@ class QdrantTarget(SyncTarget):
         self._client.update_collection_aliases(changes)
 
     def search(self, table: str, vectors: Floats, k: int, index: IndexKind) -> list[list[CatalogHit]]:
-        parameters = self._models.SearchParams(exact=index == "exact", hnsw_ef=max(100, 4 * k))
+        # The local mode compares every row, and warns of parameters.
+        parameters = (
+            None
+            if "path" in self._where
+            else self._models.SearchParams(exact=index == "exact", hnsw_ef=max(100, 4 * k))
+        )
         found: list[list[CatalogHit]] = []
         for vector in vectors:
             hits = self._client.query_points(
