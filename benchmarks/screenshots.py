@@ -1,8 +1,8 @@
 """Screenshots of the page for the README, taken from a running service.
 
     make demo && metaxc serve demo/model --data demo/data
-    python benchmarks/screenshots.py http://127.0.0.1:8765 docs/images "Along Came a Spider by James Patterson" \\
-        "Cat and Mouse by James Patterson"
+    python benchmarks/screenshots.py http://127.0.0.1:8765 docs/images "Outbreak by Robin Cook" \\
+        "Terminal by Robin Cook"
 
 Writes page-1280.png, page-390.png and search-1280.png. The catalog is not changed. Requires chromium and selenium.
 """
