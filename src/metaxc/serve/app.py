@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi import Body, Depends, FastAPI, Query, Request, Response
 from fastapi import Path as PathParameter
 from pydantic import TypeAdapter
 
@@ -116,7 +116,8 @@ def body_parameter(model: Any) -> Any:
     async def get_body(body: Any) -> Any:  # FastAPI would call a function that is not async in another thread
         return body
 
-    get_body.__annotations__["body"] = model
+    # Body says so of a union, which the lowest version of FastAPI would look for in the query string.
+    get_body.__annotations__["body"] = Annotated[model, Body()]
     return Depends(get_body)
 
 
