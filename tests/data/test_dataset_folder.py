@@ -434,6 +434,39 @@ def test_tags_and_self_exclusion_survive_the_folder(tmp_path: Path) -> None:
     assert tested.filters.toarray().tolist() == [[1, 0], [0, 0]]  # "Apple" is the text of item a
 
 
+FIELDS = {"brand": "x", "in_stock": True, "price": 19.9, "sizes": ["s", "m"]}
+
+
+def test_fields_survive_the_folder_and_count_in_the_fingerprint(tmp_path: Path) -> None:
+    data = Dataset.of({"a": "apple", "b": "pear"}, {"q": "fruit"}, [("q", "b")])
+    with_fields = replace(data, items=replace(data.items, fields=[FIELDS, {}]))
+    write_folder(with_fields, tmp_path / "out")
+    again = read_folder(tmp_path / "out")
+    assert again.items.fields == [FIELDS, {}]
+    assert again.items.take(np.array([1, 0])).fields == [{}, FIELDS]
+    assert again.fingerprint == with_fields.fingerprint != data.fingerprint
+    assert '"fields"' not in (tmp_path / "out" / "items.jsonl").read_text().splitlines()[1]
+    with pytest.raises(DataError, match="ids and fields differ"):
+        replace(data.items, fields=[FIELDS])
+
+
+def test_fields_of_a_parquet_file_are_json(tmp_path: Path) -> None:
+    data = Dataset.of({"a": "apple", "b": "pear"}, {"q": "fruit"}, [("q", "b")])
+    write_folder(data, tmp_path)
+    (tmp_path / "items.jsonl").unlink()
+    fields = [json.dumps(FIELDS), None]
+    pq.write_table(
+        pa.table({"id": ["a", "b"], "text": ["x", "y"], "fields": fields}), tmp_path / "items.parquet"
+    )
+    assert read_folder(tmp_path).items.fields == [FIELDS, {}]
+
+
+@pytest.mark.parametrize("fields", ['"red"', "[1]", '{"a": {"b": 1}}', '"{"'])
+def test_invalid_fields_are_named_with_their_line(tmp_path: Path, fields: str) -> None:
+    message = failure(fill(tmp_path, items_jsonl=f'{{"id": "a", "text": "apple", "fields": {fields}}}\n'))
+    assert "items.jsonl, line 1" in message
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"exclude_self": 1}', '{"other": true}', "{}"])
 def test_invalid_settings_of_a_folder(tmp_path: Path, content: str) -> None:
     assert "dataset.json: The file cannot be used" in failure(fill(tmp_path, dataset_json=content))

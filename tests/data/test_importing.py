@@ -48,6 +48,36 @@ def test_columns_that_are_named():
     assert data.train.times.tolist() == [1714521600]
 
 
+def test_columns_become_fields_with_the_types_that_the_source_has():
+    items = ITEMS | {
+        "price": [19.5, None, 3.0],
+        "in_stock": [True, False, None],
+        "sizes": [["s", "m"], [], None],
+        "ean": ["1", "2", "3"],
+        "since": [datetime(2024, 5, 1, tzinfo=UTC)] * 3,
+    }
+    data = Dataset.from_pandas(items, EVENTS, fields=["price", "In stock", "sizes", "ean", "since"])
+    assert data.items.fields == [
+        {"ean": "1", "in_stock": True, "price": 19.5, "since": 1714521600, "sizes": ["s", "m"]},
+        {"ean": "2", "in_stock": False, "since": 1714521600},
+        {"ean": "3", "price": 3, "since": 1714521600},
+    ]
+    assert Dataset.from_pandas(items, EVENTS).items.fields is None
+    with pytest.raises(DataError, match="has no column 'prize'"):
+        Dataset.from_pandas(items, EVENTS, fields="prize")
+
+
+def test_columns_of_a_csv_file_are_typed_as_a_whole(tmp_path):
+    lines = ["sku,title,price,in_stock,code", "a,Apple,19.9,true,07", "b,Sky,,false,8", "c,Tea,3,,9"]
+    (tmp_path / "items.csv").write_text("\n".join(lines))
+    data = Dataset.from_pandas(tmp_path / "items.csv", EVENTS, fields=["price", "in_stock", "code"])
+    assert data.items.fields == [
+        {"code": "07", "in_stock": True, "price": 19.9},
+        {"code": "8", "in_stock": False},
+        {"code": "9", "price": 3},
+    ]
+
+
 def test_a_wrong_name_gets_a_suggestion():
     with pytest.raises(DataError, match=r"has no column 'produkt_id'(.|\n)*did you mean product_id\?"):
         Dataset.from_pandas(ITEMS, {"query": ["x"], "product_id": ["a"], "when": [1]}, item="produkt_id")

@@ -29,6 +29,12 @@ def import_data(
     tags: Annotated[
         str | None, _option("--tags", "Items: tags to filter by: brand,category.", "COLUMN,…")
     ] = None,
+    fields: Annotated[
+        str | None,
+        _option(
+            "--fields", "Items: fields to filter by, with the columns' names: price,in_stock.", "COLUMN,…"
+        ),
+    ] = None,
     first_seen: Annotated[str | None, _option("--first-seen", "Items: when the item appeared.")] = None,
     query: Annotated[str | None, _option("--query", "Clicks: the text of the query.")] = None,
     item: Annotated[str | None, _option("--item", "Clicks: the id of the clicked item.")] = None,
@@ -71,7 +77,7 @@ def import_data(
       metaxc data import --items products.csv --clicks events.csv --out DATA
 
       metaxc data import --items products.csv --id sku --text title,description --tags brand,category
-      --clicks events.parquet --query query --item product_id --time ts --out DATA
+      --fields price,in_stock --clicks events.parquet --query query --item product_id --time ts --out DATA
 
     Every row of clicks is a query that led to an item, with a time if you have it, so that `metaxc data split` can test
     on the latest ones. Bad rows are listed and nothing is written; with --skip-bad they are left out. Text in Latin-1,
@@ -89,7 +95,17 @@ def import_data(
     sources = [items, clicks, *([] if queries is None else [queries])]
     claim_folder(out, DATA_KIND, overwrite=overwrite, sources=sources)
     columns = ImportColumns(
-        id, _list(text), _list(tags), first_seen, query, item, time, count, query_id, query_text
+        id,
+        _list(text),
+        _list(tags),
+        _list(fields),
+        first_seen,
+        query,
+        item,
+        time,
+        count,
+        query_id,
+        query_text,
     )
     imported = import_tables(
         items,

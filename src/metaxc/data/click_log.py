@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.data.click_events import EventGroups, expand_groups, group_events
+from metaxc.data.item_fields import Fields
 from metaxc.errors import DataError
 
 
@@ -24,12 +25,14 @@ class Texts:
         texts: One text per id.
         first_seen: (n,) int64, seconds since 1970, if known; a split by time uses it.
         tags: The tags of each, by which a catalog filters; None where nothing has any.
+        fields: The fields of each (`metaxc.data.item_fields`), alike.
     """
 
     ids: Sequence[str]
     texts: Sequence[str]
     first_seen: Rows | None = None
     tags: Sequence[tuple[str, ...]] | None = None
+    fields: Sequence[Fields] | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.texts):
@@ -49,6 +52,12 @@ class Texts:
                 "The numbers of ids and tags differ",
                 got=f"{len(self.ids)} ids, {len(self.tags)} lists of tags",
                 expected="one list of tags per id",
+            )
+        if self.fields is not None and len(self.fields) != len(self.ids):
+            raise DataError(
+                "The numbers of ids and fields differ",
+                got=f"{len(self.ids)} ids, the fields of {len(self.fields)}",
+                expected="fields for each id, which may be empty",
             )
         if len(self.row_of) != len(self.ids):
             seen: set[str] = set()
@@ -80,7 +89,8 @@ class Texts:
         """The ids and texts at `rows`, in that order."""
         first_seen = None if self.first_seen is None else self.first_seen[rows]
         tags = None if self.tags is None else [self.tags[r] for r in rows]
-        return Texts([self.ids[r] for r in rows], [self.texts[r] for r in rows], first_seen, tags)
+        fields = None if self.fields is None else [self.fields[r] for r in rows]
+        return Texts([self.ids[r] for r in rows], [self.texts[r] for r in rows], first_seen, tags, fields)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from scipy.sparse import csr_array
 
 from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.data.click_log import ClickLog, Texts, click_matrix, none_if_ones
+from metaxc.data.item_fields import dump_fields
 from metaxc.data.same_texts import own_text_pairs, rows_by_text
 from metaxc.data.text_files import TIME_FORMAT, convert_smaller_unit, parse_time
 from metaxc.errors import DataError
@@ -122,7 +123,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of texts, clicks, novel items, counts and tags: models trained on the same fingerprint are the same.
+        """SHA-256 of texts, clicks, novel items, counts, tags and fields: models trained on the same one are the same.
 
         Counts are part of it only where one is not 1: a log in which every pair was clicked once is the same log with
         and without them.
@@ -150,6 +151,8 @@ class Dataset:
         digest.update(b"" if self.novel is None else np.packbits(self.novel).tobytes())
         if self.items.tags is not None:
             digest.update(b"tags" + json.dumps([list(one) for one in self.items.tags]).encode())
+        if self.items.fields is not None:
+            digest.update(b"fields" + json.dumps([dump_fields(one) for one in self.items.fields]).encode())
         digest.update(EXCLUDE_SELF if self.exclude_self else b"")
         return digest.hexdigest()
 
@@ -215,8 +218,9 @@ class Dataset:
             items: A row per item.
             events: A row per click: a query's text and an item's id, optionally a time and a count.
             options: Names of columns, which are guessed where they are not given: `id`, `text` and `tags` (a name or
-                several) and `first_seen` of items; `query`, `item`, `time` and `count` of events. `queries`, `actions`,
-                `exclude_self`, `skip_bad`, `progress` and `name` as for `metaxc.data.importing.import_tables`.
+                several), `fields` (alike, never guessed) and `first_seen` of items; `query`, `item`, `time` and `count`
+                of events. `queries`, `actions`, `exclude_self`, `skip_bad`, `progress` and `name` as for
+                `metaxc.data.importing.import_tables`.
 
         Example:
             >>> items = {"sku": ["a", "b"], "title": ["red apple", "blue sky"]}

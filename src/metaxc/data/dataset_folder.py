@@ -1,6 +1,7 @@
 """A data set as a folder of files.
 
-    items.jsonl      {"id": "i1", "text": "red apple"}, optionally with "first_seen" and a list of "tags"
+    items.jsonl      {"id": "i1", "text": "red apple"}, optionally with "first_seen", a list of "tags" and
+                     "fields": {"price": 19.9, "in_stock": true, "brand": "x", "sizes": ["s", "m"]}
     queries.jsonl    {"id": "q1", "text": "fruit"}
     clicks.tsv       query id, item id and optionally a time and a count, separated by tabs; no header
 
@@ -11,9 +12,9 @@ With a fixed test part: queries.train.jsonl, queries.test.jsonl, clicks.train.ts
     dataset.json       {"exclude_self": true} where queries are items themselves: none is an answer to its own text
 
 Each file but the last may be compressed with gzip (.gz). A .parquet file may replace a .jsonl file (columns id, text,
-first_seen, tags) or a .tsv file (columns query, item, time, count). A time is a number of seconds since 1970 or an
-ISO-8601 string. A line of clicks is one event, or as many events at the same time as its count; beside a count the time
-may be empty.
+first_seen, tags, fields, the last one as JSON) or a .tsv file (columns query, item, time, count). A time is a number of
+seconds since 1970 or an ISO-8601 string. A line of clicks is one event, or as many events at the same time as its
+count; beside a count the time may be empty.
 """
 
 from __future__ import annotations
@@ -143,6 +144,9 @@ def _text_lines(texts: Texts) -> Iterator[str]:
     if texts.tags is not None:
         pairs = zip(records, texts.tags, strict=True)
         records = (record | ({"tags": list(tags)} if tags else {}) for record, tags in pairs)
+    if texts.fields is not None:
+        with_fields = zip(records, texts.fields, strict=True)
+        records = (record | ({"fields": fields} if fields else {}) for record, fields in with_fields)
     return json_lines(records)
 
 

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.data.data_problems import Problem, Reporter, file_error
 from metaxc.data.dataset import ClickLog, Dataset, Texts, check_novel, click_matrix
+from metaxc.data.item_fields import Fields, any_fields
 from metaxc.data.text_files import TextRecord, read_clicks, read_texts
 from metaxc.data.text_lines import read_lines
 from metaxc.errors import DataError
@@ -194,6 +195,7 @@ def collect_texts(path: Path, records: Iterable[TextRecord], report: Reporter) -
     row_of: dict[str, int] = {}
     texts: list[str] = []
     tags: list[tuple[str, ...]] = []
+    fields: list[Fields] = []
     lines = array("q")
     first_seen: list[int | None] = []
     for record in records:
@@ -204,6 +206,7 @@ def collect_texts(path: Path, records: Iterable[TextRecord], report: Reporter) -
         row_of[record.id] = len(texts)
         texts.append(record.text)
         tags.append(record.tags)
+        fields.append(record.fields)
         lines.append(record.line)
         first_seen.append(record.first_seen)
     missing = [row for row, time in enumerate(first_seen) if time is None]
@@ -214,7 +217,7 @@ def collect_texts(path: Path, records: Iterable[TextRecord], report: Reporter) -
             remedy = "first_seen set to its first click, or else to the earliest of the file"
             report(file_error(path, lines[row], "first_seen on some lines", message, None, expected, remedy))
     times = None if missing or not texts else np.asarray(first_seen, np.int64)
-    found = Texts(list(row_of), texts, times, tags if any(tags) else None)
+    found = Texts(list(row_of), texts, times, tags if any(tags) else None, any_fields(fields))
     return TextFile(path, found, _to_rows(lines), first_seen)
 
 

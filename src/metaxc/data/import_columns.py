@@ -21,12 +21,13 @@ from metaxc.errors import DataError
 
 @dataclass(frozen=True)
 class ImportColumns:
-    """Names of columns; None (of tags and text: nothing) where a name is to be guessed.
+    """Names of columns; None (of tags and text: nothing) where a name is to be guessed; fields are never guessed.
 
     Args:
         id: The item's id.
         text: The item's texts, which are joined: title and description.
         tags: Columns whose values become tags.
+        fields: Columns whose values become fields with the columns' names.
         first_seen: When the item appeared.
         query: The query's text; its id where there is a table of queries; with `exclude_self` the id or the text of an
             item.
@@ -40,6 +41,7 @@ class ImportColumns:
     id: str | None = None
     text: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
     first_seen: str | None = None
     query: str | None = None
     item: str | None = None
@@ -51,7 +53,7 @@ class ImportColumns:
     @property
     def of_items(self) -> list[str]:
         """The columns that are named for the table of items."""
-        return [name for name in (self.id, *self.text, *self.tags, self.first_seen) if name]
+        return [name for name in (self.id, *self.text, *self.tags, *self.fields, self.first_seen) if name]
 
     @property
     def of_events(self) -> list[str]:
@@ -60,11 +62,11 @@ class ImportColumns:
 
 
 def name_columns(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of `import_tables` from options in which columns are named one by one; `text` and `tags` may be one name
-    or several."""
+    """Options of `import_tables` from options in which columns are named one by one; `text`, `tags` and `fields`
+    may be one name or several."""
     names = {field.name for field in fields(ImportColumns)}
     named = {key: value for key, value in options.items() if key in names and value is not None}
-    for key in ("text", "tags"):
+    for key in ("text", "tags", "fields"):
         value = named.get(key, ())
         named[key] = (value,) if isinstance(value, str) else tuple(value)
     others = {key: value for key, value in options.items() if key not in names}
@@ -90,12 +92,16 @@ def find_item_columns(given: ImportColumns, items: Table) -> ImportColumns:
         if not text:
             raise _not_found("text", "the item's text", items)
     taken = {*text}
-    tags = tuple(_named(name, "tags", items) for name in given.tags)
+    tags, columns = (
+        tuple(_named(name, kind, items) for name in names)
+        for kind, names in (("tags", given.tags), ("fields", given.fields))
+    )
     return replace(
         given,
         id=_find(given.id, "id", "id", "the item's id", items, taken),
         text=text,
         tags=tags or tuple(guess_columns("tags", items.columns)),
+        fields=columns,
         first_seen=_find(given.first_seen, "first_seen", "first_seen", None, items, taken),
     )
 

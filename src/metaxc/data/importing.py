@@ -14,6 +14,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -33,16 +35,17 @@ from metaxc.data.import_columns import (
     is_ubi,
 )
 from metaxc.data.input_rules import MOST_TAG, MOST_TEXT, validate_text
+from metaxc.data.item_fields import type_column
 from metaxc.data.repair import RepairList, clean_contents
 from metaxc.data.same_texts import normalise_text
 from metaxc.data.source_tables import Row, Table, open_table
-from metaxc.data.text_files import RawClick, RawText, parse_clicks, parse_texts
+from metaxc.data.text_files import RawClick, RawText, parse_clicks, parse_texts, parse_time
 from metaxc.errors import DataError
 
 UBI_ACTIONS = ("click", "item_click", "product_click", "add_to_cart", "purchase", "watch", "download")
 """Actions of a UBI log that count as clicks where none are given; impressions, hovers and filters do not."""
 
-ITEM_FIELDS = ("id", "text", "tags", "first_seen")
+ITEM_FIELDS = ("id", "text", "tags", "fields", "first_seen")
 EVENT_FIELDS = ("query", "item", "time", "count")
 QUERY_FIELDS = ("query_id", "query_text")
 
@@ -179,10 +182,11 @@ def _value(value: object) -> object:
 
 
 def _read_items(table: Table, columns: ImportColumns, report: Reporter, progress: bool) -> TextFile:
-    texts, tags = list(columns.text), list(columns.tags)
-    wanted = [str(columns.id), *texts, *tags, *([columns.first_seen] if columns.first_seen else [])]
+    texts, tags, fields = list(columns.text), list(columns.tags), list(columns.fields)
+    seen = [columns.first_seen] if columns.first_seen else []
+    wanted = [str(columns.id), *texts, *tags, *fields, *seen]
 
-    def raw() -> Iterator[RawText]:
+    def raw() -> Iterator[tuple[RawText, list[object]]]:
         for row, name, *values in _rows(table, wanted, report, progress):
             cells = [_value(value) for value in values]
             text = _join(cells[: len(texts)])
@@ -191,10 +195,34 @@ def _read_items(table: Table, columns: ImportColumns, report: Reporter, progress
                 got, expected = f"{len(text):,} characters", f"at most {MOST_TEXT:,}"
                 report(file_error(table.path, row, "long text", message, got, expected, remedy))
                 text = text[:MOST_TEXT]
-            found = list(_tags(cells[len(texts) : len(texts) + len(tags)]))
-            yield row, _value(name), text, cells[-1] if columns.first_seen else None, found
+            after_tags = len(texts) + len(tags)
+            found = list(_tags(cells[len(texts) : after_tags]))
+            own = [_field_value(cell) for cell in cells[after_tags : after_tags + len(fields)]]
+            yield (row, _value(name), text, cells[-1] if seen else None, found, None), own
 
-    return collect_texts(table.path, parse_texts(table.path, raw(), report), report)
+    rows = _with_fields(raw(), fields, typed=not table.untyped)
+    return collect_texts(table.path, parse_texts(table.path, rows, report), report)
+
+
+def _with_fields(
+    rows: Iterable[tuple[RawText, list[object]]], names: Sequence[str], *, typed: bool
+) -> Iterator[RawText]:
+    """The rows with the values of these columns as fields. Those of a file without types are typed by column, so that
+    all of them have to be read first."""
+    if names and not typed:
+        rows = list(rows)
+        columns = [type_column(column) for column in zip(*(values for _, values in rows), strict=True)]
+        typed_rows = zip(*columns, strict=True)
+        rows = [(row, list(values)) for (row, _), values in zip(rows, typed_rows, strict=True)]
+    for row, values in rows:
+        yield (*row[:5], dict(zip(names, values, strict=True)))
+
+
+def _field_value(value: object) -> object:
+    """A cell as the value of a field: times as seconds since 1970, so that ranges apply to them."""
+    if isinstance(value, Decimal):
+        return float(value)
+    return parse_time(value) if isinstance(value, date) else value
 
 
 def _join(parts: Iterable[object]) -> str:

@@ -38,18 +38,19 @@ TEXT_PATTERN = rf"^[^\x00]*[^{INVISIBLE}][^\x00]*$"
 _CONTROL = re.compile(f"[{CONTROL}]")
 _RESERVED = re.compile(RESERVED_PATTERN)
 _VISIBLE = re.compile(f"[^{INVISIBLE}]")
-_INVALID = re.compile("[\x00\ud800-\udfff]")
+INVALID = re.compile("[\x00\ud800-\udfff]")
+"""What no text may contain: NUL characters and lone surrogates."""
 
 
 def validate_id(id: str) -> str:
     """The id of an item or a query: visible, at most `MOST_ID` characters, no control characters, no leading
     byte-order mark, and no part `.` or `..` between slashes."""
-    return _validate_name(id, "id", MOST_ID)
+    return validate_name(id, "id", MOST_ID)
 
 
 def validate_tag(tag: str) -> str:
     """A tag: the rules of an id, at most `MOST_TAG` characters."""
-    return _validate_name(tag, "tag", MOST_TAG)
+    return validate_name(tag, "tag", MOST_TAG)
 
 
 def validate_tags(tags: Iterable[str]) -> tuple[str, ...]:
@@ -81,7 +82,8 @@ def validate_query(query: str) -> str:
     return validate_text(query, "query")
 
 
-def _validate_name(name: str, what: str, most: int) -> str:
+def validate_name(name: str, what: str, most: int) -> str:
+    """A name by the rules of an id, at most `most` characters; `what` names it in the error."""
     _validate_string(name, what, most)
     if _CONTROL.search(name) or name.startswith(BYTE_ORDER_MARK):
         raise DataError(
@@ -114,7 +116,7 @@ def _validate_string(text: str, what: str, most: int) -> str:
             expected=f"at most {most:,}",
             fix="shorten it",
         )
-    if _INVALID.search(text):
+    if INVALID.search(text):
         raise DataError(
             f"The {what} contains invalid Unicode",
             got=repr(text[:80]),

@@ -44,12 +44,14 @@ class Table:
         columns: Names of its columns; a field of a nested object is "object.field".
         read: read(columns, report) returns the rows: number, then the value of each of these columns.
         rows: Number of rows, if it is known before they are read.
+        untyped: Whether all values are strings, because the file has no types.
     """
 
     path: Path
     columns: list[str]
     read: Callable[[Sequence[str], Reporter], Iterator[Row]]
     rows: int | None = None
+    untyped: bool = False
 
 
 def open_table(source: object, name: str, *, header: bool = True) -> Table:
@@ -104,7 +106,10 @@ def _open_csv(path: Path, delimiter: str | None, header: bool) -> Table:
     if not header:
         columns = [str(number + 1) for number in range(len(columns))]
     return Table(
-        path, columns, lambda wanted, report: _csv_rows(path, columns, delimiter, header, wanted, report)
+        path,
+        columns,
+        lambda wanted, report: _csv_rows(path, columns, delimiter, header, wanted, report),
+        untyped=True,
     )
 
 

@@ -5,6 +5,7 @@ What cannot be used is passed to `report` and left out, or read as it was probab
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from metaxc.data.column_names import looks_like_header
 from metaxc.data.data_problems import LEFT_OUT, Reporter, file_error
 from metaxc.data.input_rules import validate_id, validate_tags, validate_text
+from metaxc.data.item_fields import Fields, validate_fields
 from metaxc.data.parquet_files import is_parquet, read_parquet
 from metaxc.data.text_lines import read_json_lines, read_lines
 from metaxc.errors import DataError
@@ -39,6 +41,7 @@ class TextRecord(NamedTuple):
         text: A valid text, or "" where the text cannot be used: clicks on it are then not reported as unknown.
         first_seen: Whole seconds since 1970, if given.
         tags: The item's tags, sorted.
+        fields: The item's fields.
     """
 
     line: int
@@ -46,10 +49,11 @@ class TextRecord(NamedTuple):
     text: str
     first_seen: int | None
     tags: tuple[str, ...]
+    fields: Fields
 
 
-RawText = tuple[int, object, object, object, object]
-"""Line, id, text, first_seen and tags of a record, not yet parsed."""
+RawText = tuple[int, object, object, object, object, object]
+"""Line, id, text, first_seen, tags and fields of a record, not yet parsed."""
 
 RawClick = tuple[int, str, str, object, object]
 """Line, query, item, time (None for none) and count of a click, not yet parsed."""
@@ -57,7 +61,7 @@ RawClick = tuple[int, str, str, object, object]
 
 def read_texts(path: Path, report: Reporter) -> Iterator[TextRecord]:
     """The records of a file of items or queries."""
-    optional = {"first_seen": None, "tags": None}
+    optional = {"first_seen": None, "tags": None, "fields": None}
     if is_parquet(path):
         return parse_texts(path, read_parquet(path, ("id", "text"), optional, report), report)
     return parse_texts(path, _text_lines(path, report), report)
@@ -71,7 +75,7 @@ def parse_texts(path: Path, rows: Iterable[RawText], report: Reporter) -> Iterat
         rows: The records.
         report: Receives each problem.
     """
-    for line, raw_id, raw_text, raw_time, raw_tags in rows:
+    for line, raw_id, raw_text, raw_time, raw_tags, raw_fields in rows:
         name = parse_id(path, line, raw_id, report)
         if name is None:
             continue
@@ -80,14 +84,15 @@ def parse_texts(path: Path, rows: Iterable[RawText], report: Reporter) -> Iterat
         if raw_time is not None:
             time = _parse_time(path, line, raw_time, "first_seen", report)
         tags = () if raw_tags is None else _parse_tags(path, line, raw_tags, report)
-        yield TextRecord(line, name, text, None if time is None else math.floor(time), tags)
+        fields = {} if raw_fields is None else _parse_fields(path, line, raw_fields, report)
+        yield TextRecord(line, name, text, None if time is None else math.floor(time), tags, fields)
 
 
 def _text_lines(path: Path, report: Reporter) -> Iterator[RawText]:
     expected = '{"id": …, "text": …} on one line'
     for number, record in read_json_lines(path, report, expected=expected, may_be_empty=False):
         get = record.get
-        yield number, get("id"), get("text"), get("first_seen"), get("tags")
+        yield number, get("id"), get("text"), get("first_seen"), get("tags"), get("fields")
 
 
 def parse_id(path: Path, line: int, value: object, report: Reporter, key: str = "id") -> str | None:
@@ -131,6 +136,22 @@ def _parse_tags(path: Path, line: int, value: object, report: Reporter) -> tuple
         remedy = "read without its tags"
         report(file_error(path, line, "invalid tags", wrong.what, value, str(wrong.expected), remedy))
         return ()
+
+
+def _parse_fields(path: Path, line: int, value: object, report: Reporter) -> Fields:
+    """Valid fields; those that a .parquet file has as a string are JSON."""
+    try:
+        if isinstance(value, str):
+            value = json.loads(value)
+        return validate_fields(value)  # type: ignore[arg-type]
+    except (DataError, ValueError, RecursionError) as wrong:
+        what, expected = (
+            (wrong.what, str(wrong.expected))
+            if isinstance(wrong, DataError)
+            else ("The fields are not JSON", 'an object: {"price": 19.9}')
+        )
+        report(file_error(path, line, "invalid fields", what, value, expected, "read without its fields"))
+        return {}
 
 
 def _parse_time(path: Path, line: int, value: object, name: str, report: Reporter) -> float | None:

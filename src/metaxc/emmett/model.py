@@ -343,7 +343,8 @@ class Emmett:
             raise DataError("An item with this id already exists", got=repr(known[0]), fix="use a new id")
         vectors = np.concatenate([self.vectors, self.represent(texts, revealed)])
         tags = None if self.items.tags is None else [*self.items.tags, *([()] * len(ids))]
-        self.items = Texts([*self.items.ids, *ids], [*self.items.texts, *texts], tags=tags)
+        fields = None if self.items.fields is None else [*self.items.fields, *({} for _ in ids)]
+        self.items = Texts([*self.items.ids, *ids], [*self.items.texts, *texts], tags=tags, fields=fields)
         self._vectors = vectors
         self.__dict__.pop("novel", None)
         self.__dict__.pop("_rows_by_text", None)

@@ -31,6 +31,7 @@ from metaxc.classifiers import Classifiers
 from metaxc.data import Problem, Texts
 from metaxc.data.data_problems import file_error
 from metaxc.data.input_rules import validate_tags
+from metaxc.data.item_fields import any_fields, validate_fields
 from metaxc.data.text_lines import read_json_lines
 from metaxc.emmett.query_expansion import ExpansionConfig, QueryExpansion
 from metaxc.emmett.scoring import MOST, MOST_NEIGHBOURS, Calibration
@@ -226,26 +227,28 @@ def _with_novelty(vectors: Floats, observed: Arrays) -> Floats:
 
 
 def _write_items(path: Path, items: Texts, novel: Iterable[bool]) -> None:
-    tags = items.tags or [()] * len(items)
+    tags, fields = items.tags or [()] * len(items), items.fields or [{}] * len(items)
     with path.open("w", encoding="utf-8") as file:
-        for name, text, is_novel, own in zip(items.ids, items.texts, novel, tags, strict=True):
-            record = {"id": name, "text": text, "novel": bool(is_novel)}
-            file.write(json.dumps(record | ({"tags": list(own)} if own else {})) + "\n")
+        for name, text, is_novel, own, its in zip(items.ids, items.texts, novel, tags, fields, strict=True):
+            record: dict[str, Any] = {"id": name, "text": text, "novel": bool(is_novel)}
+            record |= ({"tags": list(own)} if own else {}) | ({"fields": its} if its else {})
+            file.write(json.dumps(record) + "\n")
 
 
 def _read_items(path: Path) -> Texts:
     def refuse(problem: Problem) -> NoReturn:
         raise ModelError("The items of the model cannot be read", got=str(problem), fix=AGAIN)
 
-    ids, texts, tags = [], [], []
+    ids, texts, tags, fields = [], [], [], []
     for number, record in read_json_lines(path, refuse, may_be_empty=False):
         id, text = record.get("id"), record.get("text")
         if not isinstance(id, str) or not isinstance(text, str):
             refuse(file_error(path, number, "no item", "The line is not an item", str(record)))
         try:
             tags.append(validate_tags(record.get("tags", ())))
+            fields.append(validate_fields(record.get("fields", {})))
         except (DataError, TypeError):
-            refuse(file_error(path, number, "no item", "The tags are not valid", str(record)))
+            refuse(file_error(path, number, "no item", "The tags or fields are not valid", str(record)))
         ids.append(id)
         texts.append(text)
-    return Texts(ids, texts, tags=tags if any(tags) else None)
+    return Texts(ids, texts, tags=tags if any(tags) else None, fields=any_fields(fields))
