@@ -28,13 +28,14 @@ from metaxc.catalog.click_files import note_position
 from metaxc.catalog.generation_record import model_metadata
 from metaxc.catalog.generations import fill_from_model, restore_snapshot
 from metaxc.catalog.item_clicks import ItemClicks
-from metaxc.catalog.item_rules import validate_clicks, validate_items, validate_model_items
+from metaxc.catalog.item_rules import same_content, validate_clicks, validate_items, validate_model_items
 from metaxc.catalog.lifecycle import Stage
 from metaxc.catalog.reader import CatalogReader
 from metaxc.catalog.records import AddResult, CatalogSettings, Click, Item, ItemRow, NewClick, NewItem
 from metaxc.catalog.schema import ACKNOWLEDGED, CLICKS, ITEMS, encode_vector
 from metaxc.catalog.store import Store
 from metaxc.data.input_rules import validate_tags, validate_text
+from metaxc.data.item_fields import FieldValue, change_fields, validate_fields
 from metaxc.emmett import Emmett
 
 log = logging.getLogger(__name__)
@@ -152,10 +153,10 @@ class Catalog(CatalogReader):
     ) -> AddResult:
         """Add novel items, all or none; the next search finds them.
 
-        An item that exists with the same text and tags stays unchanged; other content is a `ConflictError`.
+        An item that exists with the same text, tags and fields stays unchanged; other content is a `ConflictError`.
 
         Args:
-            items: The items: `NewItem`s, or mappings with "id", "text" and, if wanted, "tags".
+            items: The items: `NewItem`s, or mappings with "id", "text" and, if wanted, "tags" and "fields".
             embeddings: Embeddings by text of items that the caller has encoded; others are encoded here.
         """
         valid = validate_items([NewItem.of(item) for item in items])
@@ -167,24 +168,23 @@ class Catalog(CatalogReader):
                 missing = list(dict.fromkeys(item.text for item in new if item.text not in known))
                 if missing:
                     known |= zip(missing, self.model.encoder.encode_items(missing), strict=True)
-                rows = [ItemRow.novel(item.id, item.text, item.tags, known[item.text], now) for item in new]
+                rows = [ItemRow.novel(item, known[item.text], now) for item in new]
                 no_clicks = ItemClicks.none(self.store.dim)
                 stages = self.follower.lifecycle.stages(rows, [no_clicks] * len(rows))
                 with self.store.transaction() as transaction:
                     for row, stage in zip(rows, stages, strict=True):
                         row = replace(row, key=transaction.new_key(ITEMS))
                         transaction.put(ITEMS, stage.apply_to(row, transaction.sequence).values())
-                        transaction.replace_tags(row.key, (), row.tags)
                 self._catch_up()
         return AddResult(len(new), len(items) - len(new))
 
     def _exists(self, item: NewItem) -> bool:
         found = self._find(item.id)
-        if found is not None and (found.text, found.tags) != (item.text, item.tags):
+        if found is not None and not same_content(found, item):
             raise ConflictError(
                 "An item with this id exists with other content",
                 got=repr(item.id),
-                expected="the same text and tags, or a new id",
+                expected="the same text, tags and fields, or a new id",
                 fix="update the item, or use another id",
             )
         return found is not None
@@ -197,6 +197,8 @@ class Catalog(CatalogReader):
         *,
         add_tags: Sequence[str] = (),
         remove_tags: Sequence[str] = (),
+        fields: Mapping[str, FieldValue | None] | None = None,
+        set_fields: Mapping[str, FieldValue | None] | None = None,
     ) -> Item:
         """Change parts of an item.
 
@@ -206,6 +208,8 @@ class Catalog(CatalogReader):
             tags: Its new tags; None keeps the present ones.
             add_tags: Tags to add to these.
             remove_tags: Tags to remove from all of these; those that it has not are ignored.
+            fields: Its new fields; None keeps the present ones.
+            set_fields: Single fields to change; a value of None removes the field.
         """
         with self._write_lock:
             row = self._row(id)
@@ -214,13 +218,14 @@ class Catalog(CatalogReader):
                 kept = {*validate_tags(row.tags if tags is None else tags), *validate_tags(add_tags)}
                 new_tags = validate_tags(sorted(kept - set(validate_tags(remove_tags))))
                 changed = replace(changed, tags=new_tags)
+            if fields is not None or set_fields:
+                kept_fields = row.fields if fields is None else validate_fields(fields)
+                changed = replace(changed, fields=change_fields(kept_fields, set_fields or {}))
             if text is not None and validate_text(text) != row.text:
                 embedding = self.model.encoder.encode_items([text])[0]
                 changed = replace(changed, text=text, embedding=embedding)
                 stage = self._stage(changed, self._item_clicks(row))
-            if (changed.text, changed.tags) == (row.text, row.tags):
-                return row.item()
-            return self._write_row(changed, stage, tags_before=row.tags)
+            return row.item() if same_content(changed, row) else self._write_row(changed, stage)
 
     def delete(self, ids: Sequence[str], *, ignore_missing: bool = False) -> int:
         """Delete items with their clicks, all or none; returns how many.
@@ -236,7 +241,7 @@ class Catalog(CatalogReader):
             if rows:
                 with self.store.transaction() as transaction:
                     for row in rows:
-                        transaction.remove_item(row.key, row.tags)
+                        transaction.remove_item(row.key)
                 self._catch_up()
             return len(rows)
 
@@ -310,9 +315,7 @@ class Catalog(CatalogReader):
             ):
                 self.follower.exclude(row.key)  # it informs others no more, as before the click
             changed, stage = replace(row, clicks=remaining.count), self._stage(row, remaining)
-            return self._write_row(
-                changed, stage, tags_before=row.tags, removed_click=number, clicks=remaining
-            )
+            return self._write_row(changed, stage, removed_click=number, clicks=remaining)
 
     def _clicked_row(self, number: int) -> ItemRow:
         found = self.store.fetch_all(
@@ -336,7 +339,6 @@ class Catalog(CatalogReader):
         row: ItemRow,
         stage: Stage | None,
         *,
-        tags_before: Sequence[str],
         removed_click: int | None = None,
         clicks: ItemClicks | None = None,
     ) -> Item:
@@ -346,7 +348,6 @@ class Catalog(CatalogReader):
             if stage is not None:
                 written = stage.apply_to(written, transaction.sequence)
             transaction.put(ITEMS, written.values())
-            transaction.replace_tags(row.key, tags_before, row.tags)
             if removed_click is not None:
                 transaction.delete(CLICKS, removed_click)
             if clicks is not None:

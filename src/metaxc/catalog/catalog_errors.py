@@ -23,7 +23,7 @@ class NotFoundError(MetaxcError):
 
 
 class ConflictError(MetaxcError):
-    """An item with that id exists with another text or other tags."""
+    """An item with that id exists with another text, other tags or other fields."""
 
 
 class StorageError(MetaxcError):

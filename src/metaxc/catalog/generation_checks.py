@@ -14,7 +14,6 @@ from metaxc.arrays import Keys
 from metaxc.catalog.item_clicks import ItemClicks
 from metaxc.catalog.reader import CatalogReader
 from metaxc.catalog.records import ItemRow
-from metaxc.catalog.schema import ITEMS
 
 FIRST = 10
 """Answers of a query that are compared."""
@@ -129,5 +128,5 @@ def compute_recalls(found: Keys, exact: Keys) -> list[float]:
 
 
 def _read_row(catalog: CatalogReader, id: str) -> ItemRow | None:
-    found = catalog.store.fetch_all(f"{ITEMS.select} WHERE id = ?", (id,))
+    found = catalog.store.fetch_items("WHERE id = ?", (id,))
     return ItemRow.from_values(found[0]) if found else None

@@ -20,7 +20,7 @@ from metaxc.catalog.catalog_errors import CatalogError
 from metaxc.catalog.catalog_folder import CatalogFolder
 from metaxc.catalog.generation_record import MODEL_FOLDER
 from metaxc.catalog.migration import Migration, Progress, embed_texts, resume_or_create
-from metaxc.catalog.records import ItemRow
+from metaxc.catalog.records import ItemRow, NewItem
 from metaxc.catalog.schema import DATABASE, ITEMS, QUERIES, encode_vector, write_closed_checksum
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
@@ -38,13 +38,13 @@ def fill_from_model(store: Store, model: Emmett, queries: Sequence[str]) -> None
     embeddings[novel] = embed_texts(encoder.encode_items, [texts[row] for row in novel.tolist()], encoder.dim)
     known = list(dict.fromkeys(query for query in queries if query.strip()))
     query_embeddings = embed_texts(encoder.encode_queries, known, encoder.dim)
-    tags = model.items.tags or [()] * len(model.items)
+    tags, fields = model.items.tags or [()] * len(model.items), model.items.fields or [{}] * len(model.items)
     now = time.time()
     with store.transaction() as transaction:
         for row, (id, text) in enumerate(zip(model.items.ids, texts, strict=True)):
             trained = not model.novel[row]
             item = replace(
-                ItemRow.novel(id, text, tags[row], embeddings[row], now),
+                ItemRow.novel(NewItem(id, text, tags[row], fields[row]), embeddings[row], now),
                 key=row + 1,
                 sequence=transaction.sequence,
                 vector=model.vectors[row],
@@ -52,7 +52,6 @@ def fill_from_model(store: Store, model: Emmett, queries: Sequence[str]) -> None
                 trained=trained,
             )
             transaction.put(ITEMS, item.values())
-            transaction.replace_tags(item.key, (), item.tags)
         for number, (query, embedding) in enumerate(zip(known, query_embeddings, strict=True), 1):
             transaction.put(QUERIES, (number, query, encode_vector(embedding)))
 
@@ -119,8 +118,8 @@ def migrate(
 ) -> bool:
     """Move a catalog to another model; returns False where it has that model already.
 
-    Items, tags, clicks and known queries stay; embeddings, vectors, classifiers and states are computed again. An item
-    that the new model was trained on counts as trained.
+    Items, tags, fields, clicks and known queries stay; embeddings, vectors, classifiers and states are computed again.
+    An item that the new model was trained on counts as trained.
 
     Args:
         folder: The catalog's folder; no other process may write to it meanwhile.

@@ -13,7 +13,7 @@ import numpy as np
 from metaxc.arrays import Floats, Keys
 from metaxc.catalog.lifecycle import Lifecycle
 from metaxc.catalog.records import ItemRow
-from metaxc.catalog.schema import ITEMS, VECTOR_COLUMNS, decode_item_vectors, placeholders
+from metaxc.catalog.schema import VECTOR_COLUMNS, decode_item_vectors, placeholders
 from metaxc.catalog.store import Store, read_sequence
 from metaxc.emmett import Emmett
 from metaxc.errors import MetaxcError
@@ -122,7 +122,7 @@ class IndexFollower:
         rows: dict[int, ItemRow] = {}
         for start in range(0, len(new), BLOCK):
             block = new[start : start + BLOCK]
-            found = self.store.fetch_all(f"{ITEMS.select} WHERE key IN ({placeholders(len(block))})", block)
+            found = self.store.fetch_items(f"WHERE key IN ({placeholders(len(block))})", block)
             rows |= {row.key: row for row in map(ItemRow.from_values, found)}
         self.lifecycle.use_observed([rows[key] for key in new if key in rows], extend=extends)
 

@@ -1,22 +1,24 @@
-"""Reads of items from the record: counts, filters, and the items that a search has found."""
+"""Reads of items from the record: counts, and the items that a search has found."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from metaxc.arrays import Floats, Keys
 from metaxc.catalog.records import STATES, CatalogHit, Item, State
-from metaxc.catalog.schema import placeholders
+from metaxc.catalog.schema import Value, placeholders
 from metaxc.catalog.store import Store
-from metaxc.errors import DataError
+from metaxc.data.item_fields import load_fields
+from metaxc.data.same_texts import normalise_text
 
-SELECT_ITEM = "SELECT key, id, text, tags, state, clicks, created, updated, trained FROM items"
+ITEM_COLUMNS = "id, text, tags, state, clicks, created, updated, trained"
 BLOCK = 500
 """Items looked up by one statement; SQLite limits its parameters."""
+
+SAME_TEXTS = 8
+"""Items with the same text that a search by this text can leave out and still return as many items as asked for."""
 
 
 def count_items(store: Store) -> dict[State, int]:
@@ -32,17 +34,32 @@ def count_clicks(store: Store) -> int:
     return int(store.fetch_all("SELECT count(*) FROM clicks")[0][0])
 
 
-def load_hits(store: Store, keys: Keys, scores: Floats) -> list[list[CatalogHit]]:
-    """The items at (n, k) keys with their scores; items that were deleted meanwhile are left out."""
-    wanted = np.unique(keys[keys >= 0]).tolist()
+def read_items(store: Store, where: str, parameters: Sequence[Value]) -> dict[int, Item]:
+    """The items that meet a WHERE clause by their keys, in the order of the clause."""
+    select = f"SELECT key, {ITEM_COLUMNS}, {store.fields_column} FROM items"
+    return {row[0]: _read_item(row) for row in store.fetch_all(f"{select} {where}", parameters)}
+
+
+def find_items(store: Store, keys: Sequence[int]) -> dict[int, Item]:
+    """The items with these keys; those that were deleted meanwhile are left out."""
     items: dict[int, Item] = {}
-    for start in range(0, len(wanted), BLOCK):
-        block = wanted[start : start + BLOCK]
-        for row in store.fetch_all(f"{SELECT_ITEM} WHERE key IN ({placeholders(len(block))})", block):
-            items[row[0]] = read_item(row)
+    for start in range(0, len(keys), BLOCK):
+        block = keys[start : start + BLOCK]
+        items |= read_items(store, f"WHERE key IN ({placeholders(len(block))})", block)
+    return items
+
+
+def _read_item(row: Sequence[Any]) -> Item:
+    _, id, text, tags, state, clicks, created, updated, trained, fields = row
+    tags = tuple(json.loads(tags))
+    return Item(id, text, tags, state, clicks, created, updated, bool(trained), load_fields(fields))
+
+
+def make_hits(items: Mapping[int, Item], keys: Keys, scores: Floats) -> list[list[CatalogHit]]:
+    """The items at (n, k) keys with their scores; keys of no item are left out."""
     return [
         [
-            CatalogHit(item.id, item.text, item.tags, item.state, float(score))
+            CatalogHit(item.id, item.text, item.tags, item.state, float(score), item.fields)
             for key, score in zip(query_keys, query_scores, strict=True)
             if (item := items.get(int(key))) is not None
         ]
@@ -50,30 +67,7 @@ def load_hits(store: Store, keys: Keys, scores: Floats) -> list[list[CatalogHit]
     ]
 
 
-def read_item(row: Sequence[Any]) -> Item:
-    """An item from a row of `SELECT_ITEM`."""
-    _, id, text, tags, state, clicks, created, updated, trained = row
-    return Item(id, text, tuple(json.loads(tags)), state, clicks, created, updated, bool(trained))
-
-
-def filter_items(
-    tags: Sequence[str], states: Sequence[State], after: int | None = None
-) -> tuple[str, tuple[str | int, ...]]:
-    """A WHERE clause over `items` for the filters, and its parameters."""
-    conditions: list[str] = []
-    parameters: list[str | int] = []
-    if after is not None:
-        conditions.append("key > ?")
-        parameters.append(after)
-    for tag in tags:
-        conditions.append("key IN (SELECT key FROM tags WHERE tag = ?)")
-        parameters.append(tag)
-    if states:
-        unknown = [state for state in states if state not in STATES]
-        if unknown:
-            raise DataError(
-                "Unknown state", got=repr(unknown[0]), expected=", ".join(STATES), fix="use one of these"
-            )
-        conditions.append(f"state IN ({placeholders(len(states))})")
-        parameters += states
-    return (" WHERE " + " AND ".join(conditions) if conditions else ""), tuple(parameters)
+def without_own(query: str, hits: list[CatalogHit]) -> list[CatalogHit]:
+    """The hits whose text is not the query itself."""
+    key = normalise_text(query)
+    return [hit for hit in hits if normalise_text(hit.text) != key]

@@ -6,39 +6,47 @@ import json
 from collections.abc import Iterable, Sequence
 
 from metaxc.catalog.catalog_errors import ConflictError
-from metaxc.catalog.records import NewClick, NewItem
+from metaxc.catalog.records import Item, ItemRow, NewClick, NewItem
 from metaxc.data.click_log import Texts
 from metaxc.data.input_rules import validate_id, validate_query, validate_tags, validate_text
+from metaxc.data.item_fields import dump_fields, validate_fields
 from metaxc.data.text_files import MAX_SECONDS, TIME_FORMAT, parse_time
 from metaxc.errors import DataError
 
+Content = NewItem | Item | ItemRow
 MOST_EXPOSURE = 100.0
 """Scores are sums of a few cosine similarities: an exposure of ten ranks items by their novelty alone."""
 
 
 def parse_items(lines: Iterable[str]) -> list[NewItem]:
-    """Items from JSON lines of `{"id": …, "text": …, "tags": […]}`; tags may be left out."""
+    """Items from JSON lines of `{"id": …, "text": …, "tags": […], "fields": {…}}`; tags and fields may be left out."""
     items = []
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-            items.append(NewItem(record["id"], record["text"], validate_tags(record.get("tags", ()))))
+            tags, fields = validate_tags(record.get("tags", ())), validate_fields(record.get("fields", {}))
+            items.append(NewItem(record["id"], record["text"], tags, fields))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DataError(
                 "A line is not an item",
                 got=f"line {number}: {line[:80]}",
-                expected='{"id": "…", "text": "…", "tags": ["…"]}; tags may be left out',
+                expected='{"id": "…", "text": "…", "tags": ["…"], "fields": {"…": …}}; the last two may be left out',
                 fix="correct the line; no item was added",
             ) from error
     return items
 
 
 def validate_items(items: Sequence[NewItem]) -> list[NewItem]:
-    """The items with normalized tags, each once; two different items with one id are a `ConflictError`."""
+    """The items with normalized tags and fields, each once; two different items with one id are a `ConflictError`."""
     found: dict[str, NewItem] = {}
     for item in items:
-        valid = NewItem(validate_id(item.id), validate_text(item.text, "item text"), validate_tags(item.tags))
-        if found.setdefault(item.id, valid) != valid:
+        valid = NewItem(
+            validate_id(item.id),
+            validate_text(item.text, "item text"),
+            validate_tags(item.tags),
+            validate_fields(item.fields),
+        )
+        if not same_content(found.setdefault(item.id, valid), valid):
             raise ConflictError(
                 "Two different items have the same id",
                 got=repr(item.id),
@@ -46,6 +54,15 @@ def validate_items(items: Sequence[NewItem]) -> list[NewItem]:
                 fix="give each item an id of its own",
             )
     return list(found.values())
+
+
+def same_content(one: Content, other: Content) -> bool:
+    """Whether two items have the same text, tags and fields; true and 1 are different values of a field."""
+    return (one.text, one.tags, dump_fields(one.fields)) == (
+        other.text,
+        other.tags,
+        dump_fields(other.fields),
+    )
 
 
 def validate_clicks(clicks: Sequence[NewClick]) -> list[NewClick]:

@@ -43,6 +43,7 @@ from metaxc.catalog.schema import (
     encode_vector,
     placeholders,
     read_metadata,
+    select_items,
 )
 from metaxc.catalog.store import Store, Transaction, read_sequence
 from metaxc.emmett import Emmett
@@ -252,12 +253,10 @@ class Migration:
         stages = self.lifecycle.stages(rows, item_clicks) if rows else []
         gone = set(before.clicks) - {click[0] for click in clicks}
         with self.new.transaction() as transaction:
-            for key, tags in before.others:  # deleted since, and added again with another key
-                transaction.remove_item(key, tags)
+            for key in before.others:  # deleted since, and added again with another key
+                transaction.remove_item(key)
             for row, its_clicks, stage in zip(rows, item_clicks, stages, strict=True):
-                known = before.rows.get(row.key)
                 transaction.put(ITEMS, stage.apply_to(row, transaction.sequence).values())
-                transaction.replace_tags(row.key, () if known is None else known.tags, row.tags)
                 its_clicks.write(transaction, row)
             for number in gone:
                 transaction.delete(CLICKS, number)
@@ -280,7 +279,7 @@ class Migration:
         if rows:
             with self.new.transaction() as transaction:
                 for row in rows:
-                    transaction.remove_item(row.key, row.tags)
+                    transaction.remove_item(row.key)
                 self._note_stale(transaction, rows, ())
         self.done -= set(keys)
 
@@ -288,7 +287,7 @@ class Migration:
         if self.follower is not None:
             self.follower.catch_up()
             return
-        observed = self.new.fetch_all(f"{ITEMS.select} WHERE since IS NOT NULL ORDER BY since, key")
+        observed = self.new.fetch_items("WHERE since IS NOT NULL ORDER BY since, key")
         self.lifecycle.use_observed(list(map(ItemRow.from_values, observed)))
 
     def _update_vectors(self, keys: Sequence[int]) -> None:
@@ -312,10 +311,10 @@ class _Known:
 
     def __init__(self, store: Store, keys: Sequence[int], ids: Sequence[str] = ()):
         where = f"WHERE key IN ({placeholders(len(keys))}) OR id IN ({placeholders(len(ids))})"
-        found = map(ItemRow.from_values, store.fetch_all(f"{ITEMS.select} {where}", [*keys, *ids]))
+        found = map(ItemRow.from_values, store.fetch_items(where, [*keys, *ids]))
         rows, wanted = list(found), set(keys)
         self.rows = {row.key: row for row in rows if row.key in wanted}
-        self.others = [(row.key, row.tags) for row in rows if row.key not in wanted]
+        self.others = [row.key for row in rows if row.key not in wanted]
         clicks = store.fetch_all(
             f"SELECT number, embedding FROM clicks WHERE key IN ({placeholders(len(keys))})", keys
         )
@@ -331,7 +330,8 @@ def _read_items(
 ) -> tuple[list[ItemRow], list[tuple[int, int, str, float]]]:
     """Items of one committed state, and number, key, query and time of their clicks; deleted ones are left out."""
     where = f"WHERE key IN ({placeholders(len(keys))})"
-    rows = [ItemRow.from_values(row) for row in connection.execute(f"{ITEMS.select} {where}", keys)]
+    found = connection.execute(f"{select_items(connection)} {where}", keys)
+    rows = [ItemRow.from_values(row) for row in found]
     clicks = connection.execute(
         f"SELECT number, key, query, at FROM clicks {where} ORDER BY number", keys
     ).fetchall()

@@ -14,16 +14,19 @@ from metaxc.catalog.catalog_errors import CatalogError, NotFoundError
 from metaxc.catalog.catalog_folder import CatalogFolder, WriterLock
 from metaxc.catalog.dataset_export import DatasetExport, export_dataset
 from metaxc.catalog.export import Format, export_vectors
+from metaxc.catalog.filter_follower import FilterFollower, keep_passing
 from metaxc.catalog.generations import write_snapshot
 from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.item_clicks import MOST_VOTERS, ItemClicks, read_item_clicks
+from metaxc.catalog.item_filters import join_filters
 from metaxc.catalog.item_queries import (
-    SELECT_ITEM,
+    SAME_TEXTS,
     count_clicks,
     count_items,
-    filter_items,
-    load_hits,
-    read_item,
+    find_items,
+    make_hits,
+    read_items,
+    without_own,
 )
 from metaxc.catalog.item_rules import validate_exposure
 from metaxc.catalog.preview import Previewer
@@ -39,10 +42,8 @@ from metaxc.catalog.records import (
     Preview,
     State,
 )
-from metaxc.catalog.schema import ITEMS
 from metaxc.catalog.store import Store
 from metaxc.data.input_rules import validate_query, validate_text
-from metaxc.data.same_texts import normalise_text
 from metaxc.data.text_lists import as_texts
 from metaxc.emmett import Emmett
 from metaxc.errors import DataError
@@ -53,10 +54,6 @@ ATTEMPTS = 5
 ROUNDING = 0.01
 """Relative difference up to which a vector counts as unchanged when it is computed again: embeddings may come from a
 cache in half precision, or from a batch of another size."""
-
-
-SAME_TEXTS = 8
-"""Items with the same text that a search by this text can leave out and still return as many items as asked for."""
 
 
 class CatalogReader:
@@ -76,6 +73,7 @@ class CatalogReader:
         self._lock = lock
         self._write_lock = threading.RLock()
         self.follower = IndexFollower(store, model, self.settings.observe_after)
+        self._filters = FilterFollower(store)
         self._previewer = Previewer(store, self.follower)
         self._closed = False
 
@@ -135,16 +133,21 @@ class CatalogReader:
         queries: Sequence[str] | Floats,
         k: int = 10,
         *,
+        offset: int = 0,
+        filter: object = None,
         tags: Sequence[str] = (),
         states: Sequence[State] = (),
         exposure: float | None = None,
         texts: Sequence[str] | None = None,
     ) -> list[list[CatalogHit]]:
-        """The k best items of each query, best first; fewer where fewer items pass the filters.
+        """The k best items of each query, best first; fewer only where fewer items pass the filters.
 
         Args:
             queries: Texts, or vectors from `encode`.
             k: Number of items per query.
+            offset: Number of best items to leave out: the next page begins where the last one has ended.
+            filter: Return only items that pass this filter, such as `{"field": "price", "lt": 20}`
+                (`metaxc.catalog.item_filters`).
             tags: Return only items that have all of these tags.
             states: Return only items in one of these states; empty returns all.
             exposure: What is added to the score of an item without clicks; None for the value chosen in training.
@@ -162,22 +165,30 @@ class CatalogReader:
                 expected="texts with an exposure, or vectors without",
                 fix="pass the exposure to `encode`",
             )
-        if k < 1:
+        if k < 1 or offset < 0:
             raise DataError(
-                "k must be positive", got=k, expected="1 or more", fix="ask for at least one item"
+                "k must be positive" if k < 1 else "The offset must not be negative",
+                got=k if k < 1 else offset,
+                expected="1 or more" if k < 1 else "0 or more",
+                fix="ask for at least one item" if k < 1 else "leave it out for the first page",
             )
         vectors = queries if isinstance(queries, np.ndarray) else self.encode(queries, exposure)
+        wanted = join_filters(filter, tags, states)
+        more = offset + k if own_texts is None else offset + k + SAME_TEXTS
         hits: list[list[CatalogHit]] = []
         for _ in range(ATTEMPTS):
             self._catch_up_index()
-            more = k if own_texts is None else k + SAME_TEXTS
-            keys, scores = self.follower.index.search(vectors, more, self._allowed_keys(tags, states))
-            hits = load_hits(self.store, keys, scores)
+            allowed, sequence = (None, 0) if wanted is None else self._filters.select(wanted)
+            keys, scores = self.follower.index.search(vectors, more, allowed)
+            items = find_items(self.store, np.unique(keys[keys >= 0]).tolist())
+            if wanted is not None and self.store.sequence != sequence:
+                items = keep_passing(wanted, items)
+            hits = make_hits(items, keys, scores)
             if sum(map(len, hits)) == int((keys >= 0).sum()):
-                break  # otherwise an item was deleted after the index had found it: search again without it
-        return (
-            hits if own_texts is None else [without_own(*one, k) for one in zip(own_texts, hits, strict=True)]
-        )
+                break  # otherwise an item was deleted or changed after it had been found: search again without it
+        if own_texts is not None:
+            hits = [without_own(*one) for one in zip(own_texts, hits, strict=True)]
+        return [own[offset : offset + k] for own in hits]
 
     def exact_search(self, vectors: Floats, k: int = 10) -> tuple[Keys, Floats]:
         """Keys and scores of the k best items by exhaustive search: the reference for an approximate index."""
@@ -197,12 +208,14 @@ class CatalogReader:
     def list(
         self,
         *,
+        filter: object = None,
         tags: Sequence[str] = (),
         states: Sequence[State] = (),
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
-        """One page of the items in the order in which they were added; pass `next` of a page as `after`."""
+        """One page of the items that pass the filters, as in `search`, in the order in which they were added; pass
+        `next` of a page as `after`."""
         if after is not None and not (after.isascii() and after.isdigit() and len(after) < 19):
             raise DataError(
                 "Invalid page cursor",
@@ -210,12 +223,18 @@ class CatalogReader:
                 expected="`next` of an earlier page",
                 fix="leave `after` out to start with the first page",
             )
-        limit = min(max(limit, 1), MOST_LISTED)
+        limit, last = min(max(limit, 1), MOST_LISTED), int(after or 0)
         self._check_open()
-        where, parameters = filter_items(tags, states, after=int(after or 0))
-        rows = self.store.fetch_all(f"{SELECT_ITEM}{where} ORDER BY key LIMIT ?", (*parameters, limit + 1))
-        following = str(rows[limit - 1][0]) if len(rows) > limit else None
-        return Page(tuple(map(read_item, rows[:limit])), following)
+        wanted = join_filters(filter, tags, states)
+        if wanted is None:
+            found = read_items(self.store, "WHERE key > ? ORDER BY key LIMIT ?", (last, limit + 1))
+        else:
+            allowed = np.sort(self._filters.select(wanted)[0])
+            start = int(np.searchsorted(allowed, last, side="right"))
+            found = find_items(self.store, allowed[start : start + limit + 1].tolist())
+        keys = sorted(found)
+        following = str(keys[limit - 1]) if len(keys) > limit else None
+        return Page(tuple(found[key] for key in keys[:limit]), following)
 
     def explain(self, id: str) -> ItemExplanation:
         """What an item's vector is computed from, and its clicks."""
@@ -264,8 +283,9 @@ class CatalogReader:
         return self._previewer.preview(validate_text(text), frozenset(without), queries, revealed_embeddings)
 
     def warm(self) -> None:
-        """Compute what the first preview would have to wait for."""
+        """Compute what the first preview and the first filter would have to wait for."""
         self._previewer.known_queries()
+        self._filters.load()
 
     def represent(self, texts: Sequence[str]) -> Floats:
         """(n, dim + 1) float32: the meta-classifiers of new items and their novelty; nothing is written."""
@@ -351,12 +371,11 @@ class CatalogReader:
 
     def _find(self, id: str) -> Item | None:
         self._check_open()
-        found = self.store.fetch_all(f"{SELECT_ITEM} WHERE id = ?", (id,))
-        return read_item(found[0]) if found else None
+        return next(iter(read_items(self.store, "WHERE id = ?", (id,)).values()), None)
 
     def _row(self, id: str) -> ItemRow:
         """The complete row of an item; a missing one is a `NotFoundError`."""
-        found = self.store.fetch_all(f"{ITEMS.select} WHERE id = ?", (id,))
+        found = self.store.fetch_items("WHERE id = ?", (id,))
         if not found:
             raise _item_not_found(id)
         return ItemRow.from_values(found[0])
@@ -364,14 +383,6 @@ class CatalogReader:
     def _item_clicks(self, row: ItemRow, without: int | None = None) -> ItemClicks:
         """The clicks of an item, but for the one with the number `without`."""
         return read_item_clicks(self.store, row, self.model.embed_queries, without)
-
-    def _allowed_keys(self, tags: Sequence[str], states: Sequence[State]) -> Keys | None:
-        """Keys of the items that pass the filters; None without filters."""
-        if not tags and not states:
-            return None
-        where, parameters = filter_items(tags, states)
-        rows = self.store.fetch_all(f"SELECT key FROM items{where} ORDER BY key", parameters)
-        return np.array([row[0] for row in rows], dtype=np.int64)
 
 
 def _item_not_found(id: str) -> NotFoundError:
@@ -381,9 +392,3 @@ def _item_not_found(id: str) -> NotFoundError:
         expected="the id of an item",
         fix="list the items to see all ids",
     )
-
-
-def without_own(query: str, hits: list[CatalogHit], k: int) -> list[CatalogHit]:
-    """The first k hits whose text is not the query itself."""
-    key = normalise_text(query)
-    return [hit for hit in hits if normalise_text(hit.text) != key][:k]

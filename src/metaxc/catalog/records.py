@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from metaxc.arrays import Floats
 from metaxc.catalog.schema import ITEMS, Value, decode_item_vectors, decode_vector, encode_vector
+from metaxc.data.item_fields import Fields, dump_fields, load_fields
 from metaxc.emmett import Explanation, Neighbour
 from metaxc.errors import DataError
 
@@ -44,13 +45,14 @@ class NewItem:
     id: str
     text: str
     tags: tuple[str, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def of(given: NewItem | Mapping[str, Any]) -> NewItem:
-        """An item from a mapping with "id", "text" and, if wanted, "tags"; an item stays what it is."""
+        """An item from a mapping with "id", "text" and, if wanted, "tags" and "fields"; an item stays what it is."""
         if isinstance(given, NewItem):
             return given
-        expected = '{"id": …, "text": …}, with "tags": […] if wanted, or a NewItem'
+        expected = '{"id": …, "text": …}, with "tags": […] and "fields": {…} if wanted, or a NewItem'
         if not isinstance(given, Mapping):
             raise DataError("Not an item", got=repr(given)[:100], expected=expected)
         known = [field.name for field in fields(NewItem)]
@@ -67,7 +69,8 @@ class NewItem:
                 fix=f"did you mean {near[0]!r}?" if near else None,
             )
         tags = given.get("tags") or ()
-        return NewItem(given["id"], given["text"], (tags,) if isinstance(tags, str) else tuple(tags))
+        tags = (tags,) if isinstance(tags, str) else tuple(tags)
+        return NewItem(given["id"], given["text"], tags, given.get("fields") or {})
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,7 @@ class Item:
     created: float
     updated: float
     trained: bool
+    fields: Fields = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,7 @@ class CatalogHit:
     tags: tuple[str, ...]
     state: State
     score: float
+    fields: Fields = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -275,6 +280,7 @@ class ItemRow:
         embedding: (dim,) float32 embedding of the text.
         vector: (dim + 1,) float32 vector that is searched; the last entry is the novelty.
         classifier: (dim,) float32 classifier that the catalog has fitted; None where it has not.
+        fields: The item's fields, valid.
     """
 
     key: int
@@ -291,12 +297,27 @@ class ItemRow:
     embedding: Floats
     vector: Floats
     classifier: Floats | None
+    fields: Fields = field(default_factory=dict)
 
     @staticmethod
-    def novel(id: str, text: str, tags: tuple[str, ...], embedding: Floats, now: float) -> ItemRow:
-        """A novel item that has no key, sequence number and vector yet."""
+    def novel(item: NewItem, embedding: Floats, now: float) -> ItemRow:
+        """A novel item, valid, that has no key, sequence number and vector yet."""
         return ItemRow(
-            0, id, text, tags, "novel", 0, False, now, now, 0, None, embedding, np.empty(0, np.float32), None
+            key=0,
+            id=item.id,
+            text=item.text,
+            tags=item.tags,
+            state="novel",
+            clicks=0,
+            trained=False,
+            created=now,
+            updated=now,
+            sequence=0,
+            since=None,
+            embedding=embedding,
+            vector=np.empty(0, np.float32),
+            classifier=None,
+            fields=dict(item.fields),
         )
 
     def values(self) -> tuple[Value, ...]:
@@ -310,13 +331,14 @@ class ItemRow:
             "embedding": encode_vector(self.embedding),
             "vector": encode_vector(self.vector),
             "classifier": None if self.classifier is None else encode_vector(self.classifier),
+            "fields": dump_fields(self.fields),
         }
         return tuple(stored[column] for column in ITEMS.columns)
 
     @staticmethod
     def from_values(values: Sequence[Any]) -> ItemRow:
-        """The row from the columns that `ITEMS.select` reads."""
-        *plain, embedding, vector, classifier = values
+        """The row from the columns that `select_items` reads."""
+        *plain, embedding, vector, classifier, own_fields = values
         stored = dict(zip(ITEMS.columns[: len(plain)], plain, strict=True))
         embedding = decode_vector(embedding)
         vector_columns = (vector, stored["clicks"], stored["trained"])
@@ -325,6 +347,7 @@ class ItemRow:
             embedding=embedding,
             vector=decode_item_vectors([vector_columns], len(embedding))[0],
             classifier=None if classifier is None else decode_vector(classifier),
+            fields=load_fields(own_fields),
         )
 
     def item(self) -> Item:

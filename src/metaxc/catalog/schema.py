@@ -25,11 +25,12 @@ import numpy as np
 from metaxc.arrays import Floats
 from metaxc.artifacts import file_digest, write_atomically
 from metaxc.catalog.catalog_errors import damaged_error
+from metaxc.data.item_fields import NO_FIELDS
 
-FORMAT = 3
+FORMAT = 4
 """In format 1 the items' vectors had no last coordinate, the novelty (`decode_item_vectors`). Formats 1 and 2 have no
-table `click_sums`. Such catalogs open, and their first write makes them of this format (`upgrade`), which older
-versions of metaxc refuse."""
+table `click_sums`. Formats 1 to 3 have no column `fields`, and a table `tags` by which items were filtered. Such
+catalogs open, and their first write makes them of this format (`upgrade`), which older versions of metaxc refuse."""
 
 DATABASE = "catalog.sqlite"
 CLOSED = "closed.json"
@@ -41,16 +42,22 @@ CLICK_SUMS_SCHEMA = (
     "CREATE TABLE click_sums (key INTEGER PRIMARY KEY, clicks INTEGER NOT NULL, total BLOB NOT NULL, "
     "digest BLOB NOT NULL)"
 )
-SCHEMA = (
-    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+TAGS_SCHEMA = (
+    "CREATE TABLE tags (tag TEXT NOT NULL, key INTEGER NOT NULL, PRIMARY KEY (tag, key)) WITHOUT ROWID"
+)
+ITEMS_SCHEMA = (
     "CREATE TABLE items (key INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, text TEXT NOT NULL, "
     "tags TEXT NOT NULL, state TEXT NOT NULL, clicks INTEGER NOT NULL, trained INTEGER NOT NULL, "
     "created REAL NOT NULL, updated REAL NOT NULL, sequence INTEGER NOT NULL, since INTEGER, "
-    "embedding BLOB NOT NULL, vector BLOB NOT NULL, classifier BLOB, digest BLOB NOT NULL)",
+    "embedding BLOB NOT NULL, vector BLOB NOT NULL, classifier BLOB, digest BLOB NOT NULL"
+)
+FIELDS_SCHEMA = f"fields TEXT NOT NULL DEFAULT '{NO_FIELDS}'"
+SCHEMA = (
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    f"{ITEMS_SCHEMA}, {FIELDS_SCHEMA})",  # as SQLite writes it when it adds the column
     "CREATE INDEX items_by_sequence ON items (sequence)",
     "CREATE INDEX items_by_state ON items (state)",
     "CREATE INDEX items_that_inform ON items (since) WHERE since IS NOT NULL",
-    "CREATE TABLE tags (tag TEXT NOT NULL, key INTEGER NOT NULL, PRIMARY KEY (tag, key)) WITHOUT ROWID",
     "CREATE TABLE clicks (number INTEGER PRIMARY KEY AUTOINCREMENT, key INTEGER NOT NULL, query TEXT NOT NULL, "
     "at REAL NOT NULL, embedding BLOB NOT NULL, digest BLOB NOT NULL)",
     "CREATE INDEX clicks_by_item ON clicks (key)",
@@ -80,21 +87,23 @@ class Table:
         return self.column_list.split(", ")
 
     @property
-    def select(self) -> str:
-        """The statement that reads every row, without checksums."""
-        return f"SELECT {self.column_list} FROM {self.name}"
-
-    @property
     def insert(self) -> str:
         """The statement that inserts a row with its checksum."""
         values = placeholders(len(self.columns) + 1)
         return f"INSERT INTO {self.name} ({self.column_list}, digest) VALUES ({values})"
 
+    def checksum(self, values: tuple[Value, ...]) -> bytes:
+        """The checksum of a row. An item without fields has that of a row of an older format, so that an upgrade need
+        not write every row again."""
+        without_fields = self == ITEMS and values[-1] == NO_FIELDS
+        return row_checksum(self.name, values[:-1] if without_fields else values)
 
-ITEMS = Table(
+
+_FIRST_ITEMS = Table(
     "items",
     "key, id, text, tags, state, clicks, trained, created, updated, sequence, since, embedding, vector, classifier",
 )
+ITEMS = Table("items", f"{_FIRST_ITEMS.column_list}, fields")
 CLICKS = Table("clicks", "number, key, query, at, embedding")
 DELETED = Table("deleted", "key, sequence")
 QUERIES = Table("queries", "number, text, embedding")
@@ -102,25 +111,44 @@ CLICK_SUMS = Table("click_sums", "key, clicks, total")
 TABLES = (ITEMS, CLICKS, DELETED, QUERIES, CLICK_SUMS)
 
 
-def has_click_sums(metadata: dict[str, str]) -> bool:
-    """Whether a catalog with this metadata has the table `click_sums`."""
-    return int(metadata.get("format", "0")) >= 3
+def _read_format(metadata: dict[str, str]) -> int:
+    return int(metadata.get("format", "0"))
 
 
 def schema_of(metadata: dict[str, str]) -> set[str]:
     """The statements that make the tables of a catalog with this metadata."""
-    return set(SCHEMA) if has_click_sums(metadata) else set(SCHEMA) - {CLICK_SUMS_SCHEMA}
+    statements = set(SCHEMA)
+    if _read_format(metadata) < 4:
+        statements = statements - {SCHEMA[1]} | {f"{ITEMS_SCHEMA})", TAGS_SCHEMA}
+    return statements if _read_format(metadata) >= 3 else statements - {CLICK_SUMS_SCHEMA}
 
 
 def tables_of(metadata: dict[str, str]) -> tuple[Table, ...]:
     """The tables with checksums of a catalog with this metadata."""
-    return TABLES if has_click_sums(metadata) else tuple(table for table in TABLES if table != CLICK_SUMS)
+    tables = (
+        TABLES if _read_format(metadata) >= 3 else tuple(table for table in TABLES if table != CLICK_SUMS)
+    )
+    return tables if _read_format(metadata) >= 4 else (_FIRST_ITEMS, *tables[1:])
+
+
+def fields_column(connection: sqlite3.Connection) -> str:
+    """What to select for the column `fields` of `items` in the state that a connection sees: older formats lack it."""
+    found = connection.execute("SELECT value FROM facts WHERE name = 'format'").fetchone()
+    return "fields" if int(found[0]) >= 4 else f"'{NO_FIELDS}'"
+
+
+def select_items(connection: sqlite3.Connection) -> str:
+    """The statement that reads all columns of `items` (`ITEMS`), in the state that a connection sees."""
+    return f"SELECT {_FIRST_ITEMS.column_list}, {fields_column(connection)} FROM items"
 
 
 def upgrade(connection: sqlite3.Connection, metadata: dict[str, str]) -> None:
     """Make a catalog of an older format one of this format, inside the transaction of its first write."""
-    if not has_click_sums(metadata):
+    if _read_format(metadata) < 3:
         connection.execute(CLICK_SUMS_SCHEMA)
+    if _read_format(metadata) < 4:
+        connection.execute(f"ALTER TABLE items ADD COLUMN {FIELDS_SCHEMA}")
+        connection.execute("DROP TABLE tags")
     metadata |= {"format": str(FORMAT)} | {
         f"sum of {table.name}": metadata.get(f"sum of {table.name}", "0") for table in TABLES
     }
@@ -241,18 +269,11 @@ def verify_rows(connection: sqlite3.Connection, metadata: dict[str, str]) -> Non
     for table in tables_of(metadata):
         total = TableChecksum()
         for row in connection.execute(f"SELECT {table.column_list}, digest FROM {table.name}"):
-            if row_checksum(table.name, row[:-1]) != row[-1]:
+            if table.checksum(row[:-1]) != row[-1]:
                 raise damaged_error(f"row {row[0]} of the table {table.name} was changed")
             total.add(row[-1])
         if str(total) != metadata[f"sum of {table.name}"]:
             raise damaged_error(f"rows of the table {table.name} are missing or were added")
-    expected = sorted(
-        (tag, key)
-        for key, tags in connection.execute("SELECT key, tags FROM items")
-        for tag in set(json.loads(tags))
-    )
-    if expected != sorted(connection.execute("SELECT tag, key FROM tags").fetchall()):
-        raise damaged_error("the table tags does not match the tags of the items")
 
 
 def write_closed_checksum(folder: Path) -> None:

@@ -42,10 +42,11 @@ from metaxc.catalog.schema import (
     TableChecksum,
     Value,
     encode_acknowledged,
+    fields_column,
     read_acknowledged,
     read_metadata,
-    row_checksum,
     schema_of,
+    select_items,
     upgrade,
     vector_dim,
     verify_closed_checksum,
@@ -82,7 +83,7 @@ class Transaction:
     def put(self, table: Table, values: tuple[Value, ...]) -> None:
         """Insert a row, or replace the one with its primary key."""
         self.delete(table, values[0])
-        checksum = row_checksum(table.name, values)
+        checksum = table.checksum(values)
         self.connection.execute(table.insert, (*values, checksum))
         self._checksums[table.name].add(checksum)
 
@@ -104,22 +105,14 @@ class Transaction:
         ).fetchone()
         return int(found[0]) + 1
 
-    def remove_item(self, key: int, tags: Sequence[str]) -> None:
-        """Delete an item with its clicks and tags, and note that it was deleted."""
+    def remove_item(self, key: int) -> None:
+        """Delete an item with its clicks, and note that it was deleted."""
         clicks = self.connection.execute("SELECT number FROM clicks WHERE key = ?", (key,)).fetchall()
         for (number,) in clicks:
             self.delete(CLICKS, number)
         self.delete(CLICK_SUMS, key)
         self.delete(ITEMS, key)
-        self.replace_tags(key, tags, ())
         self.put(DELETED, (key, self.sequence))
-
-    def replace_tags(self, key: int, before: Sequence[str], after: Sequence[str]) -> None:
-        """Update the tags by which an item is filtered."""
-        for tag in set(before) - set(after):
-            self.connection.execute("DELETE FROM tags WHERE tag = ? AND key = ?", (tag, key))
-        for tag in set(after) - set(before):
-            self.connection.execute("INSERT INTO tags VALUES (?, ?)", (tag, key))
 
 
 class Store:
@@ -237,6 +230,17 @@ class Store:
         """All rows of a SELECT on the last committed state."""
         with self._read_lock, translated_errors():
             return self._reader.execute(statement, parameters).fetchall()
+
+    def fetch_items(self, where: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """All columns (`ITEMS`) of the items that meet a WHERE clause, in the last committed state."""
+        with self._read_lock, translated_errors():
+            return self._reader.execute(f"{select_items(self._reader)} {where}", parameters).fetchall()
+
+    @property
+    def fields_column(self) -> str:
+        """What to select for the column `fields` of `items`."""
+        with self._read_lock, translated_errors():
+            return fields_column(self._reader)
 
     @contextmanager
     def read_snapshot(self, own_connection: bool = False) -> Iterator[sqlite3.Connection]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,7 +56,15 @@ Number = Annotated[int, Argument(help="The click's number, as `click` prints it.
 Count = Annotated[int, Option("-k", min=1, help="Number of items per query.")]
 Tags = Annotated[list[str] | None, Option("--tag", help="A tag of the items; may be repeated.")]
 States = Annotated[list[str] | None, Option("--state", help="novel, clicked or observed; may be repeated.")]
-ItemFile = Annotated[Path | None, Option("--file", help='JSON lines of {"id", "text", "tags"}; - is stdin.')]
+FieldOptions = Annotated[
+    list[str] | None,
+    Option(
+        "--field", help="A field, such as price=19.9 or in_stock=true; may be repeated.", metavar="NAME=VALUE"
+    ),
+]
+ItemFile = Annotated[
+    Path | None, Option("--file", help='JSON lines of {"id", "text", "tags", "fields"}; - is stdin.')
+]
 Data = Annotated[Path | None, Option(help="Data set whose training queries previews use as known queries.")]
 Clicks = Annotated[int | None, Option(min=1, help="Clicks until an item is observed; default: docs/live.md.")]
 SHOWN_PROBLEMS = 20
@@ -71,6 +80,20 @@ def open_catalog(
 
     set_threads(threads)
     return Catalog.open(folder, load_model(model, base, cache, keeps_embeddings=False), read_only=read_only)
+
+
+def parse_fields(options: list[str] | None) -> dict[str, Any]:
+    """Fields from options NAME=VALUE. A value is JSON (a number, true, ["a", "b"]), or else a string."""
+    fields: dict[str, Any] = {}
+    for option in options or ():
+        name, separator, text = option.partition("=")
+        if not separator:
+            raise ConfigError("Not a field", got=option, expected="NAME=VALUE, such as price=19.9")
+        try:
+            fields[name] = json.loads(text)
+        except ValueError:
+            fields[name] = text
+    return fields
 
 
 def known_queries(data: Path | None, most: int = KNOWN_QUERIES) -> list[str]:
@@ -130,6 +153,7 @@ def add(
     text: NewText = None,
     id: NewId = None,
     tags: Tags = None,
+    fields: FieldOptions = None,
     file: ItemFile = None,
     base: Base = None,
     threads: Threads = 0,
@@ -138,7 +162,7 @@ def add(
 ) -> None:
     """Add one novel item, or a file of them, all or none. The next search finds them.
 
-    Items that exist with the same text and tags are left unchanged.
+    Items that exist with the same text, tags and fields are left unchanged.
     """
     from metaxc.catalog import NewItem
     from metaxc.catalog.item_rules import parse_items
@@ -146,7 +170,7 @@ def add(
     if file is not None:
         items = parse_items(read_lines(file, None, "items"))
     elif text is not None and id is not None:
-        items = [NewItem(id, text, tuple(tags or ()))]
+        items = [NewItem(id, text, tuple(tags or ()), parse_fields(fields))]
     else:
         raise ConfigError(
             "No item given", got="no id or no text", expected="--id ID TEXT, or --file FILE", fix="add them"
@@ -170,18 +194,28 @@ def update(
     remove_tags: Annotated[
         list[str] | None, Option("--remove-tag", help="A tag to remove; may be repeated.")
     ] = None,
+    fields: FieldOptions = None,
+    remove_fields: Annotated[
+        list[str] | None, Option("--remove-field", help="The name of a field to remove; may be repeated.")
+    ] = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Change parts of an item: its text, all of its tags (--tag), or single ones. What is not given stays."""
+    """Change parts of an item: its text, all of its tags (--tag), single tags or single fields. The rest stays."""
+    from metaxc.data.item_fields import dump_fields
+
+    changes = parse_fields(fields) | dict.fromkeys(remove_fields or ())
     with open_catalog(catalog, model, base, cache, threads) as opened:
-        item = opened.update(id, text, tags, add_tags=add_tags or (), remove_tags=remove_tags or ())
+        item = opened.update(
+            id, text, tags, add_tags=add_tags or (), remove_tags=remove_tags or (), set_fields=changes
+        )
     if as_json:
         print_json(asdict(item))
     else:
-        print(f"{item.id} is {item.state} and has the tags: {', '.join(item.tags) or 'none'}")
+        fields_now = f", and the fields: {dump_fields(item.fields)}" if item.fields else ""
+        print(f"{item.id} is {item.state} and has the tags: {', '.join(item.tags) or 'none'}{fields_now}")
 
 
 @app.command()
@@ -298,6 +332,11 @@ def search(
     model: Model,
     queries: Queries,
     k: Count = 10,
+    offset: Annotated[int, Option(min=0, help="Best items to leave out, for the next page.")] = 0,
+    filter: Annotated[
+        str | None,
+        Option(help='A condition as JSON: {"field": "price", "lt": 20}; docs/live.md has all of them.'),
+    ] = None,
     tags: Tags = None,
     states: States = None,
     exposure: Exposure = None,
@@ -306,11 +345,20 @@ def search(
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Rank the items for each query. --tag and --state filter them, --exposure shows new items earlier or later."""
+    """Rank the items for each query. --filter, --tag and --state choose among them, --exposure shows new items earlier
+    or later.
+
+    For example, in stock, below 20, and not of one brand:
+
+      metaxc catalog search CATALOG MODEL 'running shoes' --filter '{"and": [{"field": "in_stock", "eq": true},
+      {"field": "price", "lt": 20}, {"not": {"field": "brand", "eq": "x"}}]}'
+    """
     with open_catalog(catalog, model, base, cache, threads, read_only=True) as opened:
         results = opened.search(
             queries,
             k,
+            offset=offset,
+            filter=filter,
             tags=tags or (),
             states=states or (),  # type: ignore[arg-type]
             exposure=exposure,

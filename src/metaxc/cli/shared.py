@@ -106,6 +106,8 @@ def print_table(
 
 def print_catalog_hits(queries: Sequence[str], found: Sequence[Sequence[CatalogHit]], as_json: bool) -> None:
     """Print what a search in a live catalog, or in a vector store that is equal to one, has found for each query."""
+    from metaxc.data.item_fields import dump_fields
+
     answers = list(zip(queries, found, strict=True))
     if as_json:
         print_json(
@@ -114,7 +116,11 @@ def print_catalog_hits(queries: Sequence[str], found: Sequence[Sequence[CatalogH
         return
     for query, hits in answers:
         rows = [[f"{hit.score:.3f}", hit.state, hit.id, hit.text] for hit in hits]
-        print_table(f"query: {query}", ["score", "state", "id", "item"], rows, right_from=9)
+        columns = ["score", "state", "id", "item"]
+        if any(hit.fields for hit in hits):
+            columns.append("fields")
+            rows = [[*row, dump_fields(hit.fields)] for row, hit in zip(rows, hits, strict=True)]
+        print_table(f"query: {query}", columns, rows, right_from=9)
 
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -7,12 +7,10 @@ Responses are the catalog's own records and the dataclasses below, the same for 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,13 +23,12 @@ from pydantic import Tag as UnionTag
 from pydantic_core import PydanticCustomError
 
 from metaxc.catalog.generation_checks import GenerationChecks
+from metaxc.catalog.item_filters import Filter
 from metaxc.catalog.item_rules import MOST_EXPOSURE
 from metaxc.catalog.records import CatalogHit, Click, NewClick, NewItem, State
 from metaxc.data.input_rules import (
-    ID_PATTERN,
     MOST_ID,
     MOST_TAG,
-    RESERVED_PATTERN,
     TEXT_PATTERN,
     validate_id,
     validate_query,
@@ -39,7 +36,7 @@ from metaxc.data.input_rules import (
     validate_text,
 )
 from metaxc.data.text_files import MAX_SECONDS
-from metaxc.errors import DataError
+from metaxc.serve.rule_types import ID_SCHEMA, ItemFields, apply_rule
 from metaxc.serve.serve_settings import RequestLimits
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -135,25 +132,11 @@ class ReadyResponse:
     ready: bool
 
 
-def apply_rule(rule: Callable[[str], str]) -> AfterValidator:
-    """A rule of `metaxc.data.input_rules` as a validator: its error becomes a validation error of the field."""
-
-    def validate(value: str) -> str:
-        try:
-            return rule(value)
-        except DataError as error:
-            reason = f"{error.what}; expected {error.expected}" if error.expected else error.what
-            raise PydanticCustomError("item_rule", "{reason}", {"reason": reason}) from error
-
-    return AfterValidator(validate)
-
-
 def _accept_whole_float(number: object) -> object:
     """JSON does not distinguish 10.0 from 10."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-ID_SCHEMA: dict[str, Any] = {"pattern": ID_PATTERN, "not": {"pattern": RESERVED_PATTERN}}
 ItemId = Annotated[
     str, Field(min_length=1, max_length=MOST_ID, json_schema_extra=ID_SCHEMA), apply_rule(validate_id)
 ]
@@ -173,10 +156,11 @@ class NewItemRequest(_Request):
     id: ItemId
     text: str
     tags: list[Tag] = []
+    fields: ItemFields = {}
 
     def to_new_item(self) -> NewItem:
         """The item as the catalog's record."""
-        return NewItem(self.id, self.text, tuple(self.tags))
+        return NewItem(self.id, self.text, tuple(self.tags), self.fields)
 
 
 class AddRequest(_Request):
@@ -190,13 +174,16 @@ class UpdateRequest(_Request):
 
     text: str | None = None
     tags: list[Tag] | None = None
+    fields: ItemFields | None = None
 
 
 class PatchRequest(UpdateRequest):
-    """Changes to parts of an item; omitted fields keep their value. Tags are replaced, then added, then removed."""
+    """Changes to parts of an item; omitted parts keep their value. Tags are replaced, then added, then removed; fields
+    are replaced, then set one by one."""
 
     add_tags: list[Tag] = []
     remove_tags: list[Tag] = []
+    set_fields: ItemFields = Field({}, description="Single fields to change; null removes one.")
 
 
 class DeleteRequest(_Request):
@@ -263,10 +250,17 @@ class SwitchRequest(_Request):
 
 
 class SearchRequest(_Request):
-    """Queries, a filter (items with all of the tags, in one of the states), and the exposure of new items."""
+    """Queries, filters (items that pass the filter, with all of the tags, in one of the states), and the exposure of
+    new items."""
 
     queries: list[str]
     k: int = 10
+    offset: int = Field(
+        0, description="Best items to leave out: the next page begins where the last one has ended."
+    )
+    filter: Filter | None = Field(
+        None, description='A condition, such as {"field": "price", "lt": 20}, or and, or, not of conditions.'
+    )
     tags: list[Tag] = []
     states: list[State] = []
     exposure: float | None = Field(
@@ -313,6 +307,7 @@ class RequestModels:
         )
         tags = Annotated[list[Tag], Field(max_length=limits.max_tags)]
         k = Annotated[int, Field(ge=1, le=limits.max_k), BeforeValidator(_accept_whole_float)]
+        offset = Annotated[int, Field(ge=0, le=limits.max_offset), BeforeValidator(_accept_whole_float)]
         item = _with_fields(NewItemRequest, text=(text, ...), tags=(tags, []))
         self.add = _with_fields(AddRequest, items=(Annotated[list[item], batch], ...))  # type: ignore[valid-type]
         self.update = _with_fields(UpdateRequest, text=(text | None, None), tags=(tags | None, None))
@@ -334,6 +329,7 @@ class RequestModels:
             SearchRequest,
             queries=(Annotated[list[query], batch], ...),
             k=(k, min(SearchRequest.model_fields["k"].default, limits.max_k)),
+            offset=(offset, 0),
             tags=(tags, []),
             states=(Annotated[list[State], Field(max_length=3)], []),
         )

@@ -200,7 +200,7 @@ def _declare_item_routes(
     async def update_item(
         request: Request, id: ItemIdPath, body: api.UpdateRequest = update_body
     ) -> records.Item:
-        """Changes an item's text or tags; omitted fields keep their value."""
+        """Changes an item's text, tags or fields; what is omitted keeps its value."""
         item: records.Item = await service.write(request, UpdateItem(id, body))
         return item
 
@@ -208,7 +208,8 @@ def _declare_item_routes(
     async def patch_item(
         request: Request, id: ItemIdPath, body: api.PatchRequest = patch_body
     ) -> records.Item:
-        """Changes parts of an item: its text, its tags, or single tags; omitted fields keep their value."""
+        """Changes parts of an item: its text, its tags or single tags, its fields or single fields; what is omitted
+        keeps its value."""
         item: records.Item = await service.write(request, UpdateItem(id, body))
         return item
 
@@ -245,7 +246,8 @@ def _declare_search_routes(routes: RouteTable, service: Service, models: Request
 
     @add_route("POST", "/v1/search", SEARCH)
     async def search(request: Request, body: api.SearchRequest = search_body) -> api.SearchResponse:
-        """Returns the k best items of each query; `exposure` decides how early new items are shown."""
+        """Returns the k best items of each query that pass the filters, from `offset` on; `exposure` decides how early
+        new items are shown."""
         response: api.SearchResponse = render(await service.search(request, body))
         return response
 

@@ -96,7 +96,7 @@ class Client:
         self._http.close()
 
     def add(self, items: Iterable[NewItem | Mapping[str, Any]]) -> records.AddResult:
-        """Add items, all or none: `NewItem`s, or mappings with "id", "text" and, if wanted, "tags"."""
+        """Add items, all or none: `NewItem`s, or mappings with "id", "text" and, if wanted, "tags" and "fields"."""
         body = {"items": [asdict(NewItem.of(item)) for item in items]}
         return self._request(records.AddResult, "POST", "/v1/items", body)
 
@@ -108,13 +108,18 @@ class Client:
         *,
         add_tags: Sequence[str] = (),
         remove_tags: Sequence[str] = (),
+        fields: Mapping[str, Any] | None = None,
+        set_fields: Mapping[str, Any] | None = None,
     ) -> Item:
-        """Change parts of an item; None keeps its text or its tags, to which tags may be added or removed."""
+        """Change parts of an item; None keeps its text, its tags or its fields. Tags may be added or removed, and
+        single fields set; a value of None removes a field."""
         body = {
             "text": text,
             "tags": None if tags is None else list(tags),
             "add_tags": list(add_tags),
             "remove_tags": list(remove_tags),
+            "fields": None if fields is None else dict(fields),
+            "set_fields": dict(set_fields or {}),
         }
         return self._request(Item, "PATCH", _item_path(id), body)
 
@@ -147,6 +152,8 @@ class Client:
         queries: Sequence[str],
         k: int = 10,
         *,
+        offset: int = 0,
+        filter: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
         states: Sequence[State] = (),
         exposure: float | None = None,
@@ -156,11 +163,14 @@ class Client:
         Args:
             queries: Texts.
             k: Number of items per query.
+            offset: Number of best items to leave out; a page with fewer than k items is the last one.
+            filter: Return only items that pass this filter, such as `{"field": "price", "lt": 20}`.
             tags: Return only items that have all of these tags.
             states: Return only items in one of these states; empty returns all.
             exposure: What is added to the score of an item without clicks; None for the value chosen in training.
         """
         body: dict[str, Any] = {"queries": [*queries], "k": k, "tags": [*tags], "states": [*states]}
+        body |= {"offset": offset, "filter": None if filter is None else dict(filter)}
         if exposure is not None:
             body["exposure"] = exposure
         return self._request(SearchResponse, "POST", "/v1/search", body)

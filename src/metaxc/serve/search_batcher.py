@@ -19,6 +19,7 @@ import numpy as np
 from metaxc.arrays import Floats
 from metaxc.catalog import Catalog
 from metaxc.catalog.generation_checks import compute_recalls
+from metaxc.catalog.item_filters import dump_filter, join_filters
 from metaxc.catalog.records import CatalogHit, Preview
 from metaxc.serve.api_types import (
     PreviewRequest,
@@ -84,10 +85,9 @@ class SearchBatcher:
         encode_seconds = time.perf_counter() - started
         self._metrics.observe_stage("encode", encode_seconds)
         parts = _split(vectors, queries)
-        groups: dict[object, list[int]] = {}
+        groups: dict[str, list[int]] = {}
         for place, request in enumerate(batch):
-            filters = frozenset(request.payload.tags), frozenset(request.payload.states)
-            groups.setdefault(filters, []).append(place)
+            groups.setdefault(dump_filter(_read_filter(request.payload)), []).append(place)
         values: dict[int, Any] = {}
         for places in groups.values():
             started = time.perf_counter()
@@ -100,20 +100,21 @@ class SearchBatcher:
             seconds = {"encode": encode_seconds, "search": time.perf_counter() - started}
             self._metrics.observe_stage("search", seconds["search"])
             for place in places:
-                k = batch[place].payload.k
-                answers = [QueryHits(query, tuple(next(hits)[:k])) for query in queries[place]]
+                start = batch[place].payload.offset
+                page = slice(start, start + batch[place].payload.k)
+                answers = [QueryHits(query, tuple(next(hits)[page])) for query in queries[place]]
                 values[place] = _finish_search(batch[place], (answers, seconds))
         return [values[place] for place in range(len(batch))]
 
     def _search_group(
         self, catalog: Catalog, vectors: Floats, searches: Sequence[SearchRequest], texts: Sequence[str]
     ) -> Iterator[list[CatalogHit]]:
-        """The hits of each query of searches that share their filters, for the largest k among them."""
-        first, k = searches[0], max(search.k for search in searches)
-        if not first.tags and not first.states and self._random.random() < self._sample_rate:
+        """The hits of each query of searches that share their filters, as far as the last page among them."""
+        filter, depth = _read_filter(searches[0]), max(search.offset + search.k for search in searches)
+        if filter is None and self._random.random() < self._sample_rate:
             with suppress(BusyError):  # one sample at a time is enough
                 self.sample_queue.put(EncodedPart(catalog.model.fingerprint, vectors[:MAX_SAMPLED_QUERIES]))
-        return iter(catalog.search(vectors, k, tags=first.tags, states=first.states, texts=texts))
+        return iter(catalog.search(vectors, depth, filter=filter, texts=texts))
 
     def _represent_together(self, catalog: Catalog, batch: Queued) -> list[Any]:
         started = time.perf_counter()
@@ -167,6 +168,10 @@ class SearchBatcher:
         except Exception:  # no client waits for a sample, so only the log can report it
             log.exception("Sampling the recall failed")
         return [None] * len(batch)
+
+
+def _read_filter(search: SearchRequest) -> Any | None:
+    return join_filters(search.filter, sorted(set(search.tags)), sorted(set(search.states)))
 
 
 def in_request_order(request: QueuedRequest[Any, Any], parts: Sequence[Iterable[Any]]) -> list[Any]:

@@ -109,6 +109,9 @@ class RequestLimits(_Settings):
     max_batch: int = Field(256, ge=1, description="Items or texts per request; encoding them takes seconds.")
     max_text_length: int = Field(4000, ge=1, le=MOST_TEXT, description="Characters; more than encoders read.")
     max_k: int = Field(100, ge=1, description="Hits per query; a full batch of these is a 5 MB response.")
+    max_offset: int = Field(
+        1000, ge=0, description="Hits before a page; deeper ones cost as much as all before."
+    )
     max_page_size: int = Field(500, ge=1, description="Items per page of a list; keeps responses small.")
     max_tags: int = Field(16, ge=1, le=MOST_TAGS, description="Tags per item or filter; each costs a lookup.")
     max_preview_edits: int = Field(

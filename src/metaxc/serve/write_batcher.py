@@ -166,11 +166,17 @@ class WriteBatcher:
             case UpdateItem(id, PatchRequest() as patch):
                 return [
                     self._catalog.update(
-                        id, patch.text, patch.tags, add_tags=patch.add_tags, remove_tags=patch.remove_tags
+                        id,
+                        patch.text,
+                        patch.tags,
+                        add_tags=patch.add_tags,
+                        remove_tags=patch.remove_tags,
+                        fields=patch.fields,
+                        set_fields=patch.set_fields,
                     )
                 ]
             case UpdateItem(id, changes):
-                return [self._catalog.update(id, changes.text, changes.tags)]
+                return [self._catalog.update(id, changes.text, changes.tags, fields=changes.fields)]
             case UndoClick(number):
                 return [self._catalog.undo(number)]
             case RunInTurn(function):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from metaxc.catalog.reader import SAME_TEXTS, without_own
+from metaxc.catalog.item_queries import SAME_TEXTS, without_own
 from metaxc.catalog.records import CatalogHit
 from metaxc.catalog.sync.sync_target import SyncError, SyncTarget, target_errors
 from metaxc.data.input_rules import validate_query
@@ -99,7 +99,7 @@ def search_target(
         found = target.search(table, vectors, more, state.index)
     if not model.exclude_self:
         return found
-    return [without_own(query, hits, k) for query, hits in zip(queries, found, strict=True)]
+    return [without_own(query, hits)[:k] for query, hits in zip(queries, found, strict=True)]
 
 
 def _invalid_url(url: str) -> ConfigError:

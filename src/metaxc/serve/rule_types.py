@@ -1,0 +1,59 @@
+"""The rules for ids and fields as types of request models, with their schema for the OpenAPI description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from metaxc.data.input_rules import ID_PATTERN, RESERVED_PATTERN
+from metaxc.data.item_fields import (
+    MAX_FIELD_NUMBER,
+    MOST_FIELD_LIST,
+    MOST_FIELD_NAME,
+    MOST_FIELD_TEXT,
+    MOST_FIELDS,
+    validate_fields,
+)
+from metaxc.errors import DataError
+
+ID_SCHEMA: dict[str, Any] = {"pattern": ID_PATTERN, "not": {"pattern": RESERVED_PATTERN}}
+
+
+def apply_rule(rule: Callable[[Any], Any]) -> AfterValidator:
+    """A rule of `metaxc.data.input_rules` as a validator: its error becomes a validation error of the field."""
+
+    def validate(value: Any) -> Any:
+        try:
+            return rule(value)
+        except DataError as error:
+            reason = f"{error.what}; expected {error.expected}" if error.expected else error.what
+            raise PydanticCustomError("item_rule", "{reason}", {"reason": reason}) from error
+
+    return AfterValidator(validate)
+
+
+def _check_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    validate_fields(fields)
+    return fields  # with null, which removes a field in a patch
+
+
+STRING_SCHEMA = {"type": "string", "maxLength": MOST_FIELD_TEXT, "pattern": r"^[^\x00]*$"}
+FIELDS_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "maxProperties": MOST_FIELDS,
+    "propertyNames": {"minLength": 1, "maxLength": MOST_FIELD_NAME, **ID_SCHEMA},
+    "additionalProperties": {
+        "anyOf": [
+            {"type": "null"},
+            {"type": "boolean"},
+            {"type": "number", "minimum": -MAX_FIELD_NUMBER, "maximum": MAX_FIELD_NUMBER},
+            STRING_SCHEMA,
+            {"type": "array", "maxItems": MOST_FIELD_LIST, "items": STRING_SCHEMA},
+        ]
+    },
+    "description": 'Typed values by name, to filter by: {"price": 19.9, "in_stock": true, "sizes": ["s", "m"]}.',
+}
+ItemFields = Annotated[dict[str, Any], apply_rule(_check_fields), WithJsonSchema(FIELDS_SCHEMA)]
