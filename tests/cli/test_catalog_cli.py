@@ -143,6 +143,28 @@ def test_a_file_of_clicks_is_recorded_once(catalog, model, tmp_path):
     assert found(catalog, model)["new"] == "observed"
 
 
+def test_fields_are_set_filtered_by_and_removed(catalog, model):
+    for name, price in (("a", "19.9"), ("b", "5")):
+        options = ("--field", f"price={price}", "--field", "brand=x", "--field", "in_stock=true")
+        run("catalog", "add", catalog, model, "i4", "--id", name, *options)
+    shown = run(
+        "catalog", "search", catalog, model, "t0", "--filter", '{"field": "price", "lt": 10}', "--json"
+    )
+    [hit] = json.loads(shown.stdout)["answers"][0]["hits"]
+    assert (hit["id"], hit["fields"]) == ("b", {"brand": "x", "in_stock": True, "price": 5})
+    both = '{"and": [{"field": "in_stock", "eq": true}, {"field": "brand", "in": ["x", "y"]}]}'
+    first, second = (
+        list(found(catalog, model, "--filter", both, "-k", "1", "--offset", n)) for n in ("0", "1")
+    )
+    assert sorted(first + second) == ["a", "b"]
+    run("catalog", "update", catalog, model, "a", "--field", "price=1", "--remove-field", "brand")
+    assert sorted(found(catalog, model, "--filter", '{"field": "price", "lt": 10}')) == ["a", "b"]
+    assert list(found(catalog, model, "--filter", both)) == ["b"]
+    failed = run("catalog", "search", catalog, model, "t0", "--filter", '{"field": "price", "below": 1}')
+    assert "unknown operator 'below'" in str(failed.exception)
+    assert "NAME=VALUE" in str(run("catalog", "update", catalog, model, "a", "--field", "price").exception)
+
+
 def test_items_are_updated_and_deleted_by_file(catalog, model, tmp_path):
     for name in ("a", "b"):
         run("catalog", "add", catalog, model, "i4", "--id", name, "--tag", "red")

@@ -52,6 +52,7 @@ def test_true_and_one_are_different_values():
         ({"a": "\ud800"}, "invalid Unicode"),
         ({"a": [str(n) for n in range(MOST_FIELD_LIST + 1)]}, "too many strings"),
         ({str(n): n for n in range(MOST_FIELDS + 1)}, "Too many fields"),
+        ({str(n): "x" * 500 for n in range(40)}, "fields are too large"),
         ({"": 1}, "field name is empty"),
         ({"a\tb": 1}, "field name contains control"),
         ({"a" * 65: 1}, "field name is too long"),

@@ -9,7 +9,14 @@ from metaxc.errors import DataError
 from metaxc.serve.app import make_app
 from metaxc.serve.serve_settings import ServeSettings
 
-LIMITS = {"max_batch": 4, "max_k": 7, "max_text_length": 30, "max_tags": 3, "max_preview_edits": 3}
+LIMITS = {
+    "max_batch": 4,
+    "max_k": 7,
+    "max_offset": 50,
+    "max_text_length": 30,
+    "max_tags": 3,
+    "max_preview_edits": 3,
+}
 
 
 @pytest.mark.parametrize(
@@ -30,6 +37,16 @@ LIMITS = {"max_batch": 4, "max_k": 7, "max_text_length": 30, "max_tags": 3, "max
         ("/v1/search", {"queries": ["a"], "exposure": "1"}, "exposure"),
         ("/v1/search", {"queries": ["a"], "exposure": True}, "exposure"),
         ("/v1/search", {"queries": ["a"], "url": "http://elsewhere"}, "url"),
+        ("/v1/search", {"queries": ["a"], "offset": -1}, "offset"),
+        ("/v1/search", {"queries": ["a"], "offset": 51}, "offset"),
+        ("/v1/search", {"queries": ["a"], "filter": {"price": 1}}, "filter"),
+        ("/v1/search", {"queries": ["a"], "filter": {"field": "p", "below": 1}}, "filter"),
+        ("/v1/search", {"queries": ["a"], "filter": {"and": [{"field": "p", "lt": "1"}]}}, "filter.and.0.lt"),
+        ("/v1/search", {"queries": ["a"], "filter": {"not": {"field": "p", "eq": None}}}, "filter.not.eq"),
+        ("/v1/search", {"queries": ["a"], "filter": {"or": [{"tag": "t"}] * 21}}, "filter.or"),
+        ("/v1/items", {"items": [{"id": "a", "text": "b", "fields": {"p": {}}}]}, "items.0.fields"),
+        ("/v1/items", {"items": [{"id": "a", "text": "b", "fields": {"p": 1e300}}]}, "items.0.fields"),
+        ("/v1/items", {"items": [{"id": "a", "text": "b", "fields": {"": 1}}]}, "items.0.fields"),
         ("/v1/items", {"items": [{"id": "a", "text": "b"}] * 5}, "items"),
         ("/v1/items", {"items": [{"id": "", "text": "b"}]}, "items.0.id"),
         ("/v1/items", {"items": [{"id": "a" * 501, "text": "b"}]}, "items.0.id"),

@@ -57,6 +57,37 @@ def test_the_client_returns_the_catalogs_records(catalog, model):
         assert name not in catalog
 
 
+def test_fields_filters_and_pages_pass_through_the_client(catalog):
+    with running(catalog) as url, Client(url) as client:
+        items = [
+            {"id": f"n{n}", "text": f"grey cat {n}", "fields": {"price": n, "sale": n < 5}} for n in range(9)
+        ]
+        assert client.add(items).added == 9
+        assert client.get("n3").fields == {"price": 3, "sale": True}
+        wanted = {"and": [{"field": "price", "gte": 2}, {"not": {"field": "sale", "eq": False}}]}
+        whole = client.search(["grey cat"], 9, filter=wanted).answers[0].hits
+        assert {hit.id for hit in whole} == {"n2", "n3", "n4"}
+        assert {hit.fields["price"] for hit in whole} == {2, 3, 4}
+        pages = [
+            client.search(["grey cat"], 2, filter=wanted, offset=start).answers[0].hits for start in (0, 2, 4)
+        ]
+        assert pages == [whole[:2], whole[2:], ()]
+        assert client.update("n3", set_fields={"price": None, "brand": "x"}).fields == {
+            "brand": "x",
+            "sale": True,
+        }
+        assert client.update("n3", fields={"size": ["s"]}).fields == {"size": ["s"]}
+        assert client.update("n3", tags=["t"]).fields == {"size": ["s"]}
+        left = client.search(["grey cat"], 9, filter=wanted).answers[0].hits
+        assert {hit.id for hit in left} == {"n2", "n4"}
+        with pytest.raises(ConflictError):
+            client.add([{"id": "n4", "text": "grey cat 4", "fields": {"price": 5}}])
+        with pytest.raises(DataError, match="value of another type"):
+            client.search(["grey cat"], filter={"field": "price", "eq": "2"})
+        with pytest.raises(DataError, match="unknown operator 'below'"):
+            client.search(["grey cat"], filter={"field": "price", "below": 2})
+
+
 def test_the_client_writes_in_bulk(catalog):
     with running(catalog) as url, Client(url) as client:
         client.add([{"id": name, "text": "grey cat"} for name in "abc"])

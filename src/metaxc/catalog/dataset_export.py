@@ -15,10 +15,12 @@ import numpy as np
 
 from metaxc.arrays import Doubles, Rows
 from metaxc.artifacts import atomic_folder, save_json
+from metaxc.catalog.schema import fields_column
 from metaxc.catalog.store import Store, read_sequence
 from metaxc.data.click_log import ClickLog, Texts
 from metaxc.data.dataset import Dataset
 from metaxc.data.dataset_folder import read_folder, write_folder
+from metaxc.data.item_fields import any_fields, load_fields
 from metaxc.data.same_texts import normalise_text
 from metaxc.errors import DataError
 from metaxc.output_claims import DATA_KIND, claim_folder
@@ -53,9 +55,9 @@ def export_dataset(
 ) -> DatasetExport:
     """Write one committed state of the catalog as a data set folder, which `metaxc train` reads.
 
-    It holds the catalog's items in the order in which they were added, with their present texts and tags and the time
-    at which they were first seen, and every recorded click with its time; clicks of the same query and item add up.
-    Clicks that were taken back, and deleted items with theirs, are not in it.
+    It holds the catalog's items in the order in which they were added, with their present texts, tags and fields and
+    the time at which they were first seen, and every recorded click with its time; clicks of the same query and item
+    add up. Clicks that were taken back, and deleted items with theirs, are not in it.
 
     Args:
         store: The catalog's store.
@@ -74,7 +76,7 @@ def export_dataset(
     with store.read_snapshot(own_connection=True) as connection:
         sequence = read_sequence(connection)
         items = connection.execute(
-            "SELECT key, id, text, tags, trained, created FROM items ORDER BY key"
+            f"SELECT key, id, text, tags, trained, {fields_column(connection)}, created FROM items ORDER BY key"
         ).fetchall()
         clicks = connection.execute("SELECT number, key, query, at FROM clicks ORDER BY number").fetchall()
     export = merge_clicks(items, clicks, training, folder.name)
@@ -97,7 +99,7 @@ def merge_clicks(
     """The data set of a catalog's rows and of its training data.
 
     Args:
-        items: Rows of key, id, text, tags (JSON), trained and created.
+        items: Rows of key, id, text, tags (JSON), trained, fields (JSON) and created.
         clicks: Rows of number, key, query and at.
         training: The training data.
         name: The name of the data set.
@@ -222,6 +224,7 @@ def _item_texts(
         [row[2] for row in items],
         first_seen.astype(np.int64),
         tags if any(tags) else None,
+        any_fields(load_fields(row[5]) for row in items),
     )
 
 

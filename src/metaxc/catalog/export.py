@@ -11,7 +11,7 @@ import numpy as np
 
 from metaxc.arrays import Floats
 from metaxc.artifacts import atomic_folder, save_json
-from metaxc.catalog.schema import VECTOR_COLUMNS, decode_item_vectors
+from metaxc.catalog.schema import VECTOR_COLUMNS, decode_item_vectors, fields_column
 from metaxc.catalog.store import Store
 from metaxc.errors import ConfigError
 from metaxc.extras import import_extra
@@ -78,8 +78,8 @@ def export_vectors(store: Store, folder: Path, format: Format, *, overwrite: boo
         store: The catalog's store.
         folder: A new or empty folder outside the catalog; written completely or not at all.
         format: `npy` writes vectors.npy and ids.json with a row each. `parquet` writes items.parquet with id, text,
-            tags, state and vector. `faiss` writes index.faiss (flat, inner product), whose rows are those of ids.json.
-            `pgvector` writes items.sql for psql.
+            tags, state, fields (JSON) and vector. `faiss` writes index.faiss (flat, inner product), whose rows are
+            those of ids.json. `pgvector` writes items.sql for psql.
         overwrite: Whether an earlier export in that folder is replaced.
     """
     if format not in get_args(Format):
@@ -93,9 +93,9 @@ def export_vectors(store: Store, folder: Path, format: Format, *, overwrite: boo
     claim_folder(folder, EXPORT_KIND, overwrite=overwrite, sources=sources)
     with store.read_snapshot(own_connection=True) as connection:
         rows = connection.execute(
-            f"SELECT id, text, tags, state, {VECTOR_COLUMNS} FROM items ORDER BY key"
+            f"SELECT id, text, tags, state, {fields_column(connection)}, {VECTOR_COLUMNS} FROM items ORDER BY key"
         ).fetchall()
-    ids, vectors = [row[0] for row in rows], decode_item_vectors((row[4:] for row in rows), store.dim)
+    ids, vectors = [row[0] for row in rows], decode_item_vectors((row[5:] for row in rows), store.dim)
     with atomic_folder(folder, EXPORT_KIND, overwrite=overwrite, sources=sources) as new:
         if format == "npy":
             np.save(new / "vectors.npy", vectors, allow_pickle=False)
@@ -141,6 +141,7 @@ def _write_parquet(file: Path, rows: list[tuple[str, ...]], vectors: Floats) -> 
             "text": pa.array([row[1] for row in rows], pa.string()),
             "tags": pa.array([json.loads(row[2]) for row in rows], pa.list_(pa.string())),
             "state": pa.array([row[3] for row in rows], pa.string()),
+            "fields": pa.array([row[4] for row in rows], pa.string()),
             "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel(), pa.float32()), dim),
         }
     )
@@ -152,13 +153,15 @@ def _render_sql(rows: list[tuple[str, ...]], vectors: Floats) -> Iterator[str]:
     yield "BEGIN;\nDROP TABLE IF EXISTS metaxc_items;\n"
     yield (
         "CREATE TABLE metaxc_items (id text PRIMARY KEY, text text NOT NULL, tags text[] NOT NULL, "
-        f"state text NOT NULL, vector vector({vectors.shape[1]}) NOT NULL);\n"
+        f"state text NOT NULL, fields jsonb NOT NULL, vector vector({vectors.shape[1]}) NOT NULL);\n"
     )
-    yield "COPY metaxc_items (id, text, tags, state, vector) FROM stdin;\n"
-    for (id, text, tags, state, *_), vector in zip(rows, vectors, strict=True):
+    yield "COPY metaxc_items (id, text, tags, state, fields, vector) FROM stdin;\n"
+    for (id, text, tags, state, fields, *_), vector in zip(rows, vectors, strict=True):
         listed = "{" + ",".join(_quote_element(tag) for tag in json.loads(tags)) + "}"
         numbers = "[" + ",".join(f"{number:.9g}" for number in vector.tolist()) + "]"
-        yield "\t".join([*map(_escape_field, (id, text, listed)), state, numbers]) + "\n"
+        yield (
+            "\t".join([*map(_escape_field, (id, text, listed)), state, _escape_field(fields), numbers]) + "\n"
+        )
     yield "\\.\nCOMMIT;\n"
     yield "-- README.md beside this file says what the numbers of a vector mean, and how to search.\n"
 

@@ -29,6 +29,9 @@ MOST_FIELD_LIST = 50
 MAX_FIELD_NUMBER = 2.0**53
 """Up to here a double holds every whole number, so that equal numbers are equal in JSON, in numpy and in SQL."""
 
+MOST_FIELD_BYTES = 16_000
+"""Of all fields of an item as JSON: they are read for every hit, and some vector stores hold no more than 64 kB."""
+
 NO_FIELDS = "{}"
 VALUES = "a string, a number, true, false, or a list of strings"
 
@@ -58,6 +61,13 @@ def validate_fields(fields: Mapping[str, Any]) -> Fields:
     if len(valid) > MOST_FIELDS:
         raise DataError(
             "Too many fields", got=len(valid), expected=f"at most {MOST_FIELDS}", fix="remove some fields"
+        )
+    if (size := len(dump_fields(valid).encode())) > MOST_FIELD_BYTES:
+        raise DataError(
+            "The fields are too large",
+            got=f"{size:,} bytes as JSON",
+            expected=f"at most {MOST_FIELD_BYTES:,}",
+            fix="put long texts into the item's text",
         )
     return dict(sorted(valid.items()))
 

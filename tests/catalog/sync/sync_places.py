@@ -66,12 +66,13 @@ def live(catalog, seed, steps=12):
         if kind == "add":
             id = f"new/{seed}-{step} ü'\""
             tags = tuple(drawn.sample(["red", 'a "tag"', "b\\c,{}", "ü"], 2))
-            catalog.add([NewItem(id, f"i{drawn.randrange(200)}", tags)])
+            fields = {"price": drawn.random(), "ü 'a'": ['x "y"', "\\"], "sale": drawn.random() < 0.5}
+            catalog.add([NewItem(id, f"i{drawn.randrange(200)}", tags, fields)])
             ids.append(id)
         elif kind == "text":
             catalog.update(id, text=f"i{drawn.randrange(200)}")
         elif kind == "tags":
-            catalog.update(id, tags=[f"tag {step}"])
+            catalog.update(id, tags=[f"tag {step}"], set_fields={"price": step, "sale": None})
         elif kind == "click":
             clicks.append((id, catalog.click(id, f"t{drawn.randrange(160)}").number))
         elif kind == "undo" and clicks:

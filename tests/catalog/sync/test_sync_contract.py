@@ -54,10 +54,11 @@ class TestContract:
                     for hit in hits:
                         expected = by_id.pop(hit.id)
                         assert hit.score == pytest.approx(expected.score, abs=1e-5)
-                        assert (hit.text, hit.tags, hit.state) == (
+                        assert (hit.text, hit.tags, hit.state, hit.fields) == (
                             expected.text,
                             expected.tags,
                             expected.state,
+                            expected.fields,
                         )
                 rankings.append([hit.id for hits in found for hit in hits])
         assert rankings[1] != rankings[2]
@@ -104,7 +105,7 @@ class TestContract:
                 assert roll_back(target) != report.table
             back = place.store.read(place.name)
             assert back.keys() == old.keys()
-            assert all(np.array_equal(back[id][4], old[id][4]) for id in old)
+            assert all(np.array_equal(back[id][5], old[id][5]) for id in old)
             live(migrated, 1)
             again = place.sync(migrated, cutover=True)
             assert again.table == report.table

@@ -17,15 +17,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from metaxc.catalog.schema import VECTOR_COLUMNS, decode_item_vectors, placeholders
+from metaxc.catalog.schema import VECTOR_COLUMNS, decode_item_vectors, fields_column, placeholders
 from metaxc.catalog.store import Store, read_sequence
 from metaxc.catalog.sync.sync_target import SyncRow
+from metaxc.data.item_fields import load_fields
 
-COLUMNS = f"sequence, key, id, text, tags, state, clicks, digest, {VECTOR_COLUMNS}"
+COLUMNS = "sequence, key, id, text, tags, state, clicks, digest"
 # The index is named because SQLite's planner would rather read the whole table in the order of its keys.
 CHANGED = (
-    f"SELECT {COLUMNS} FROM items INDEXED BY items_by_sequence WHERE (sequence, key) > (?, ?) "
-    "ORDER BY sequence, key LIMIT ?"
+    "FROM items INDEXED BY items_by_sequence WHERE (sequence, key) > (?, ?) ORDER BY sequence, key LIMIT ?"
 )
 DELETED = (
     "SELECT sequence, key FROM deleted INDEXED BY deleted_by_sequence WHERE (sequence, key) > (?, ?) "
@@ -63,7 +63,7 @@ def read_changes(store: Store, sequence: int, key: int, limit: int) -> Changes:
     after = (sequence + 1, key, limit + 1)
     with store.read_snapshot(own_connection=True) as connection:
         reached, checksum = read_sequence(connection), _read_checksum(connection)
-        changed = connection.execute(CHANGED, after).fetchall()
+        changed = connection.execute(f"{_select(fields_column(connection))} {CHANGED}", after).fetchall()
         deleted = connection.execute(DELETED, after).fetchall()
     places = sorted([row[:2] for row in changed] + [tuple(row) for row in deleted])
     place = (reached, 0)
@@ -95,7 +95,8 @@ def read_rows(store: Store, keys: Sequence[int]) -> list[SyncRow]:
     for start in range(0, len(keys), BLOCK):
         block = keys[start : start + BLOCK]
         found = store.fetch_all(
-            f"SELECT {COLUMNS} FROM items WHERE key IN ({placeholders(len(block))}) ORDER BY key", block
+            f"{_select(store.fields_column)} FROM items WHERE key IN ({placeholders(len(block))}) ORDER BY key",
+            block,
         )
         rows += _decode_rows(found, store.dim)
     return rows
@@ -105,10 +106,18 @@ def _read_checksum(connection: sqlite3.Connection) -> str:
     return str(connection.execute("SELECT value FROM facts WHERE name = 'sum of items'").fetchone()[0])
 
 
+def _select(fields: str) -> str:
+    return f"SELECT {COLUMNS}, {fields}, {VECTOR_COLUMNS}"
+
+
 def _decode_rows(found: Iterable[tuple[Any, ...]], dim: int) -> tuple[SyncRow, ...]:
     found = list(found)
-    vectors = decode_item_vectors((row[8:] for row in found), dim)
+    vectors = decode_item_vectors((row[9:] for row in found), dim)
     return tuple(
-        SyncRow(key, id, text, tuple(json.loads(tags)), state, clicks, digest.hex(), vector)
-        for (_, key, id, text, tags, state, clicks, digest, *_), vector in zip(found, vectors, strict=True)
+        SyncRow(
+            key, id, text, tuple(json.loads(tags)), state, clicks, digest.hex(), vector, load_fields(fields)
+        )
+        for (_, key, id, text, tags, state, clicks, digest, fields, *_), vector in zip(
+            found, vectors, strict=True
+        )
     )

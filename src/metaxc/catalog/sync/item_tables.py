@@ -12,15 +12,16 @@ import numpy as np
 from metaxc.arrays import Floats
 from metaxc.artifacts import make_folder, write_atomically
 from metaxc.catalog.records import CatalogHit
-from metaxc.catalog.sync.sync_target import SyncError, SyncRow
+from metaxc.catalog.sync.sync_target import SyncError, SyncRow, SyncState
+from metaxc.data.item_fields import NO_FIELDS, dump_fields, load_fields
 from metaxc.errors import ConfigError
 from metaxc.output_claims import CATALOG_MARK
 
 KIND = "metaxc sync"
 
 
-def item_schema(dim: int) -> Any:
-    """The Arrow schema of a table with vectors of this length."""
+def item_schema(state: SyncState) -> Any:
+    """The Arrow schema of a table with this state; fields are JSON."""
     import pyarrow as pa
 
     return pa.schema(
@@ -32,15 +33,17 @@ def item_schema(dim: int) -> Any:
             ("state", pa.string()),
             ("clicks", pa.int64()),
             ("digest", pa.string()),
-            ("vector", pa.list_(pa.float32(), dim)),
+            ("vector", pa.list_(pa.float32(), state.dim)),
+            *([("fields", pa.string())] if state.fields else []),
         ]
     )
 
 
-def to_table(rows: Sequence[SyncRow], dim: int) -> Any:
+def to_table(rows: Sequence[SyncRow], state: SyncState) -> Any:
     """An Arrow table of rows."""
     import pyarrow as pa
 
+    dim = state.dim
     vectors = np.stack([row.vector for row in rows]) if rows else np.empty((0, dim), np.float32)
     columns = {
         "key": [row.key for row in rows],
@@ -52,7 +55,9 @@ def to_table(rows: Sequence[SyncRow], dim: int) -> Any:
         "digest": [row.digest for row in rows],
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel(), pa.float32()), dim),
     }
-    return pa.table(columns, schema=item_schema(dim))
+    if state.fields:
+        columns["fields"] = [dump_fields(row.fields) for row in rows]
+    return pa.table(columns, schema=item_schema(state))
 
 
 def read_vectors(table: Any) -> Floats:
@@ -65,9 +70,11 @@ def read_vectors(table: Any) -> Floats:
 def to_hits(table: Any, scores: Sequence[float]) -> list[CatalogHit]:
     """The items of a table with their scores."""
     columns = (table[name].to_pylist() for name in ("id", "text", "tags", "state"))
+    has_fields = "fields" in table.column_names
+    fields = table["fields"].to_pylist() if has_fields else [NO_FIELDS] * len(table)
     return [
-        CatalogHit(id, text, tuple(tags), state, float(score))
-        for id, text, tags, state, score in zip(*columns, scores, strict=True)
+        CatalogHit(id, text, tuple(tags), state, float(score), load_fields(own))
+        for id, text, tags, state, score, own in zip(*columns, scores, fields, strict=True)
     ]
 
 

@@ -82,7 +82,7 @@ class LanceTarget(SyncTarget):
     def create(self, table: str, state: SyncState) -> None:
         self.drop(table)
         make_folder(self.folder)
-        empty = item_schema(state.dim).empty_table()
+        empty = item_schema(state).empty_table()
         dataset = self._library.write_dataset(empty, str(self._path(table)), mode="create")
         dataset.update_config({CONFIG: state.model_dump_json()})
 
@@ -107,7 +107,7 @@ class LanceTarget(SyncTarget):
             dataset.delete(where)
         if rows:
             merge = dataset.merge_insert("key").when_matched_update_all().when_not_matched_insert_all()
-            merge.execute(to_table(rows, state.dim))
+            merge.execute(to_table(rows, state))
         self._open(table).update_config({CONFIG: state.model_dump_json()})
 
     def finish(self, table: str) -> None:
@@ -121,9 +121,10 @@ class LanceTarget(SyncTarget):
 
     def search(self, table: str, vectors: Floats, k: int, index: IndexKind) -> list[list[CatalogHit]]:
         dataset, found = self._open(table), []
+        shown = [*SHOWN, *(["fields"] if "fields" in dataset.schema.names else [])]
         for vector in vectors:
             nearest = {"column": "vector", "q": vector, "k": k, "metric": "dot"}
-            best = dataset.to_table(columns=SHOWN, nearest=nearest)
+            best = dataset.to_table(columns=shown, nearest=nearest)
             # Lance returns one minus the inner product, which has lost a digit.
             found.append(to_hits(best, (read_vectors(best) @ np.asarray(vector)).tolist()))
         return found

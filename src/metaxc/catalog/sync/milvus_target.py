@@ -97,6 +97,8 @@ class MilvusTarget(SyncTarget):
         schema.add_field("state", kind.VARCHAR, max_length=20)
         schema.add_field("clicks", kind.INT64)
         schema.add_field("digest", kind.VARCHAR, max_length=64)
+        if state.fields:
+            schema.add_field("fields", kind.JSON)
         schema.add_field("vector", kind.FLOAT_VECTOR, dim=state.dim)
         index = (
             {"index_type": "HNSW", "params": {"M": 16, "efConstruction": 200}}
@@ -153,6 +155,7 @@ class MilvusTarget(SyncTarget):
                         "clicks": row.clicks,
                         "digest": row.digest,
                         "vector": row.vector.tolist(),
+                        **({"fields": row.fields} if state.fields else {}),
                     }
                     for row in rows
                 ],
@@ -184,13 +187,20 @@ class MilvusTarget(SyncTarget):
             table,
             data=vectors.tolist(),
             limit=k,
-            output_fields=SHOWN,
+            output_fields=[*SHOWN, *(["fields"] if self.tables()[table].fields else [])],
             search_params={"params": {"ef": max(100, 4 * k)} if index == "hnsw" else {}},
             consistency_level=STRONG,
         )
         return [
             [
-                CatalogHit(one["id"], one["text"], tuple(one["tags"]), one["state"], float(hit["distance"]))
+                CatalogHit(
+                    one["id"],
+                    one["text"],
+                    tuple(one["tags"]),
+                    one["state"],
+                    float(hit["distance"]),
+                    one.get("fields", {}),
+                )
                 for hit in hits
                 for one in (hit["entity"],)
             ]

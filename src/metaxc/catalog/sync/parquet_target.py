@@ -109,11 +109,11 @@ class ParquetTarget(SyncTarget):
         files, replaced = dict(old), {*deleted, *(row.key for row in rows)}
         for one in sorted({str(key // KEYS_PER_FILE) for key in replaced}):
             kept = self._read(table, [one])
-            new = to_table([row for row in rows if str(row.key // KEYS_PER_FILE) == one], state.dim)
+            new = to_table([row for row in rows if str(row.key // KEYS_PER_FILE) == one], state)
             if kept:
                 old_keys = pa.array(sorted(replaced), pa.int64())
                 stays = pc.invert(pc.is_in(kept[0]["key"], old_keys))
-                new = pa.concat_tables([kept[0].filter(stays).cast(item_schema(state.dim)), new])
+                new = pa.concat_tables([kept[0].filter(stays).cast(item_schema(state)), new])
             files.pop(one, None)
             if len(new):
                 files[one] = f"{int(one):06d}-{token_hex(4)}.parquet"

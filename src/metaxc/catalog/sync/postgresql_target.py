@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from metaxc.arrays import Floats
 from metaxc.catalog.records import CatalogHit
 from metaxc.catalog.sync.sync_target import DEFAULT_NAME, IndexKind, SyncRow, SyncState, SyncTarget
+from metaxc.data.item_fields import dump_fields
 from metaxc.extras import import_extra
 
 EXTRA = "sync-postgresql"
@@ -87,12 +88,13 @@ class PostgresqlTarget(SyncTarget):
         return None if found is None else str(found[0])
 
     def create(self, table: str, state: SyncState) -> None:
+        fields = "fields jsonb NOT NULL, " if state.fields else ""
         with self._connection.transaction():
             self._connection.execute(f"DROP TABLE IF EXISTS {table}")
             self._connection.execute(
                 f"CREATE TABLE {table} (key bigint PRIMARY KEY, id text NOT NULL, text text NOT NULL, "
                 "tags text[] NOT NULL, state text NOT NULL, clicks integer NOT NULL, digest text NOT NULL, "
-                f"vector vector({state.dim}) NOT NULL)"
+                f"{fields}vector vector({state.dim}) NOT NULL)"
             )
             self._connection.execute(f"CREATE INDEX {table}_id ON {table} (id)")
             self._connection.execute(f"CREATE INDEX {table}_tags ON {table} USING gin (tags)")
@@ -110,16 +112,19 @@ class PostgresqlTarget(SyncTarget):
         return dict(self._connection.execute(select, (list(keys),)).fetchall())
 
     def apply(self, table: str, rows: Sequence[SyncRow], deleted: Sequence[int], state: SyncState) -> None:
-        places = ", ".join(["%s"] * len(COLUMNS.split(", ")))
-        values = ", ".join(f"{column} = excluded.{column}" for column in COLUMNS.split(", ")[1:])
+        columns = [*COLUMNS.split(", "), *(["fields"] if state.fields else [])]
+        places = ", ".join("%s::jsonb" if column == "fields" else "%s" for column in columns)
+        values = ", ".join(f"{column} = excluded.{column}" for column in columns[1:])
         with self._connection.transaction(), self._connection.cursor() as cursor:
             if deleted:
                 cursor.execute(f"DELETE FROM {table} WHERE key = ANY(%s)", (list(deleted),))
             if rows:
                 cursor.executemany(
-                    f"INSERT INTO {table} ({COLUMNS}) VALUES ({places}) ON CONFLICT (key) DO UPDATE SET {values}",
+                    f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places}) "
+                    f"ON CONFLICT (key) DO UPDATE SET {values}",
                     [
                         (r.key, r.id, r.text, list(r.tags), r.state, r.clicks, r.digest, r.vector)
+                        + ((dump_fields(r.fields),) if state.fields else ())
                         for r in rows
                     ],
                 )
@@ -142,12 +147,17 @@ class PostgresqlTarget(SyncTarget):
 
     def switch(self, table: str) -> None:
         with self._connection.transaction():
-            self._connection.execute(f"CREATE OR REPLACE VIEW {self.name} AS SELECT {SHOWN} FROM {table}")
+            shown = f"{SHOWN}, {self._fields(table)} AS fields"  # at the end: columns of a view can only be appended
+            self._connection.execute(f"CREATE OR REPLACE VIEW {self.name} AS SELECT {shown} FROM {table}")
             self._connection.execute(f"UPDATE {self.name}_sync SET current = (name = %s)", (table,))
+
+    def _fields(self, table: str) -> str:
+        """The column of the fields; a table from before catalogs had fields has none."""
+        return "fields" if self.tables()[table].fields else "'{}'::jsonb"
 
     def search(self, table: str, vectors: Floats, k: int, index: IndexKind) -> list[list[CatalogHit]]:
         select = (
-            f"SELECT id, text, tags, state, -(vector <#> %(q)s) AS score FROM {table} "
+            f"SELECT id, text, tags, state, -(vector <#> %(q)s) AS score, {self._fields(table)} FROM {table} "
             "ORDER BY vector <#> %(q)s LIMIT %(k)s"
         )
         found: list[list[CatalogHit]] = []

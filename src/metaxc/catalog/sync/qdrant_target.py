@@ -115,6 +115,7 @@ class QdrantTarget(SyncTarget):
                         "state": row.state,
                         "clicks": row.clicks,
                         "digest": row.digest,
+                        **({"fields": row.fields} if state.fields else {}),
                     }
                     for row in rows
                 ],
@@ -147,7 +148,14 @@ class QdrantTarget(SyncTarget):
             ).points
             found.append(
                 [
-                    CatalogHit(one["id"], one["text"], tuple(one["tags"]), one["state"], float(hit.score))
+                    CatalogHit(
+                        one["id"],
+                        one["text"],
+                        tuple(one["tags"]),
+                        one["state"],
+                        float(hit.score),
+                        one.get("fields", {}),
+                    )
                     for hit in hits
                     for one in (hit.payload,)
                 ]

@@ -158,6 +158,7 @@ class _Sync:
             exposure=self.store.exposure,
             index=self.settings.index,
             replaces=replaces,
+            fields=True,
         )
 
     def _check_origin(self, state: SyncState) -> None:

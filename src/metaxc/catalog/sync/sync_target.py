@@ -13,7 +13,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from metaxc.arrays import Floats
 from metaxc.artifacts import json_digest
 from metaxc.catalog.records import CatalogHit
+from metaxc.data.item_fields import Fields
 from metaxc.errors import ConfigError, MetaxcError
 
 FORMAT = 1
@@ -47,6 +48,7 @@ class SyncRow:
         key: The item's key in the catalog, never reused; the primary key of the table.
         digest: The checksum of the catalog's row, hexadecimal: equal digests, equal rows.
         vector: (dim,) float32; the last coordinate is the item's novelty.
+        fields: The item's fields.
     """
 
     key: int
@@ -57,6 +59,7 @@ class SyncRow:
     clicks: int
     digest: str
     vector: Floats
+    fields: Fields = field(default_factory=dict)
 
 
 class SyncState(BaseModel):
@@ -72,6 +75,8 @@ class SyncState(BaseModel):
         key: Of the write after that, the items up to this key are in the table too.
         checksum: The sum of the digests of the table's rows, as `TableChecksum` prints it.
         replaces: The table that was in use when this one was begun; a rollback returns to it.
+        fields: Whether the table holds the items' fields. One that was created before catalogs had fields does not; it
+            is kept up to date without them until a cutover replaces it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -86,6 +91,7 @@ class SyncState(BaseModel):
     key: int = 0
     checksum: str = "0"
     replaces: str | None = None
+    fields: bool = False
 
     @staticmethod
     def parse(text: str) -> SyncState:
