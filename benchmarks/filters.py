@@ -2,10 +2,11 @@
 
     python benchmarks/filters.py --out benchmarks/results/filters.json
 
-A catalog of 100,000 items gets generated vectors and fields; single queries alternate between no filter and filters that
-leave from 0.1 % to all of the items, so that all are affected by the same noise of the machine. Encoding the query is not
-measured: it is the same in all of them. Every answer is compared with the exact one over the items that pass. Two things
-are promised: the median with a filter is at most twice the one without, and no answer is shorter than it could be.
+A catalog of 100,000 items gets generated vectors and fields; single queries alternate between no filter and filters
+that leave from 0.1 % to all of the items, so that all are affected by the same noise of the machine. Encoding the
+query is not measured: it is the same in all of them. Every answer is compared with the exact one over the items that
+pass. Two things are promised: the median with a filter is at most twice the one without, and no answer is shorter
+than it could be.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ SHORTLIST_DIVISOR = 4
 """If the shortlist were larger than a quarter of the vectors, all of them are compared."""
 
 FILTER_MARGIN = 1.5
-"""With a filter, the shortlist is enlarged in proportion to what the filter excludes, and by this factor."""
+"""With a filter that keeps a share s of the vectors, the k best of them are about the k / s best of all, so the
+shortlist is that of k / s results, and larger by this factor because the share among the best may be smaller."""
 
 MAX_DOMINANCE = 6.0
 """If one coordinate of a query is more than this many times as long as all others together, all vectors are compared:
@@ -121,7 +122,9 @@ class ScanIndex(TableIndex):
             allowed_rows = None if allowed is None else table.find_known(np.asarray(allowed, np.int64))
             needed = shortlist = max(SHORTLIST, 10 * k)
             if allowed_rows is not None:
-                shortlist = int(FILTER_MARGIN * needed * table.count / max(1, len(allowed_rows)))
+                share = max(1, len(allowed_rows)) / max(1, table.count)
+                needed = int(max(SHORTLIST * share, 10 * k))
+                shortlist = int(FILTER_MARGIN * needed / share)
             few_allowed = allowed_rows is not None and len(allowed_rows) <= MAX_EXACT_ALLOWED
             if codes is None or few_allowed or shortlist * SHORTLIST_DIVISOR > table.count:
                 return search_table(table, queries, k, allowed_rows)
