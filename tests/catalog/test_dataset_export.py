@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from metaxc.catalog import Catalog, CatalogSettings, NewItem, migrate
 from metaxc.data import Dataset, check_folder, read_folder, write_folder
+from metaxc.emmett import Emmett
 from metaxc.errors import ConfigError, DataError
 from metaxc.irene import Irene
 
@@ -199,7 +200,7 @@ def test_a_model_is_trained_on_the_export(shop, tmp_path):
     options = {"encoder": "static", "adapter": {"epochs": 1}, "folds": 0}
     first = Irene(**options).fit(shop.with_novel(["lion-wild"]))
     with Catalog.create(tmp_path / "catalog", first) as catalog:
-        catalog.add([NewItem("zebra", "a striped zebra", ("new",))])
+        catalog.add([NewItem("zebra", "a striped zebra", ("new",), {"price": 19.9, "sizes": ["s", "m"]})])
         for query in ("fresh grass", "dry grass", "fresh hay"):
             catalog.click("zebra", query)
         catalog.export_dataset(tmp_path / "out", training_data=tmp_path / "data")
@@ -207,4 +208,9 @@ def test_a_model_is_trained_on_the_export(shop, tmp_path):
     second = Irene(**options).fit(found.with_novel(["lion-wild"]))
     observed = {second.items.ids[row] for row in second.observed.tolist()}
     assert "zebra" in observed
-    assert second.items.tags[second.items.row_of["zebra"]] == ("new",)
+    row = second.items.row_of["zebra"]
+    assert second.items.tags[row] == ("new",)
+    assert second.items.fields[row] == {"price": 19.9, "sizes": ["s", "m"]}
+    second.save(tmp_path / "model")
+    with Catalog.create(tmp_path / "next", Emmett.load(tmp_path / "model")) as following:
+        assert following.get("zebra").fields == {"price": 19.9, "sizes": ["s", "m"]}

@@ -12,11 +12,13 @@ from metaxc.catalog.export import export_vectors
 from metaxc.errors import ConfigError
 
 QUERIES = ["t0", "t4", "t8"]
+FIELDS = {"price": 19.9, "ü \\ '": ["a\tb", '"'], "sale": True}
 
 
 @pytest.fixture
 def filled(catalog):
-    catalog.add([NewItem('strange "id"\\ {1}', "i4", ('a "tag"', "b\\c", "ü,x")), NewItem("tab", "i9")])
+    strange = NewItem('strange "id"\\ {1}', "i4", ('a "tag"', "b\\c", "ü,x"), FIELDS)
+    catalog.add([strange, NewItem("tab", "i9")])
     return catalog
 
 
@@ -43,6 +45,7 @@ def test_parquet(filled, tmp_path):
     row = ids.index('strange "id"\\ {1}')
     assert table["tags"][row].as_py() == ['a "tag"', "b\\c", "ü,x"]
     assert table["state"][row].as_py() == "novel"
+    assert json.loads(table["fields"][row].as_py()) == FIELDS
 
 
 def test_faiss(filled, tmp_path):
@@ -70,6 +73,11 @@ def test_pgvector(filled, tmp_path, postgres):
         'a "tag"',
         "b\\c",
         "ü,x",
+    ]
+    [fields] = postgres.rows("SELECT fields FROM metaxc_items WHERE text = 'i4'")
+    assert json.loads(fields) == FIELDS
+    assert postgres.rows("SELECT id FROM metaxc_items WHERE (fields->>'price')::float < 20") == [
+        'strange "id"\\ {1}'
     ]
 
 

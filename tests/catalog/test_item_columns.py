@@ -1,5 +1,6 @@
 """Filters over columns choose what plain Python over the items would, after any changes."""
 
+import contextlib
 import operator
 
 import pytest
@@ -125,6 +126,8 @@ def test_columns_answer_as_plain_python_would(changes, filter):
                 columns.remove(given_items)
                 for key in given_items:
                     known.pop(key, None)
+            with contextlib.suppress(DataError):
+                columns.select(parse_filter(filter))  # what is kept of it must not show later
     finally:
         item_columns.MIN_DEAD = before
     assert len(columns) == len(known)
@@ -140,7 +143,7 @@ def test_a_type_that_no_item_has_is_an_error_that_names_both():
     columns = ItemColumns([FilteredItem(n, [], "novel", {"price": n}) for n in range(3)])
     with pytest.raises(DataError, match="field 'price', eq: the string '1'") as caught:
         columns.select(parse_filter({"field": "price", "eq": "1"}))
-    assert caught.value.expected == "the type that the field has: a number in 3 items"
+    assert caught.value.expected == "the type that the field has: number"
     assert columns.select(parse_filter({"field": "price", "in": ["1", 1]})).tolist() == [1]
     columns.update([FilteredItem(9, [], "novel", {"price": "1"})])
     assert columns.select(parse_filter({"field": "price", "eq": "1"})).tolist() == [9]

@@ -1,8 +1,24 @@
 from threading import Barrier, Event, Thread
 
+import numpy as np
 import pytest
 
-from metaxc.index.vector_table import ReadWriteLock
+from metaxc.index.vector_table import MOST_KEYS_PER_ROW, ReadWriteLock, VectorTable
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000 * MOST_KEYS_PER_ROW])
+@pytest.mark.parametrize("wanted", [3, 700])
+def test_known_keys_are_found_however_large_or_many_they_are(step, wanted):
+    """By single keys, in an array by key, and by sorting where keys are large."""
+    table, random = VectorTable(1), np.random.default_rng(0)
+    keys = random.permutation(1000) * step
+    table.upsert(keys, np.zeros((1000, 1), np.float32))
+    table.remove(keys[:100])
+    asked = np.concatenate([random.choice(keys, wanted), [10**15] if step > 3 else [5 * step * 1000]])
+    found = table.find_known(asked)
+    assert set(table.keys[found].tolist()) == set(asked.tolist()) & set(keys[100:].tolist())
+    assert (np.diff(found) > 0).all()
+    assert table.find_known(np.array([], np.int64)).tolist() == []
 
 
 def test_readers_share_the_lock():

@@ -5,11 +5,15 @@ one as dead. A column has the rows that have a value, and the values: appended, 
 dead, the columns are written anew without them. So an update costs a few appends, and memory grows with the values that
 there are, not with names × items.
 
+Because rows never change, what a filter says about them never does: the answers to recent filters are kept, and only
+rows that are new since then are looked at.
+
 SQLite would have to parse the JSON of every item, 60 times as long as a search takes (`benchmarks/filters.py`).
 """
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,16 +30,25 @@ from metaxc.catalog.item_filters import (
     OrFilter,
     StateCondition,
     TagCondition,
+    dump_filter,
+    parts_of,
 )
 from metaxc.data.item_fields import FieldValue
 from metaxc.errors import DataError
 
 Kind = Literal["number", "boolean", "string"]
+COMPARE = {"lt": np.less, "lte": np.less_equal, "gt": np.greater, "gte": np.greater_equal}
 DTYPES: dict[Kind, Any] = {"number": np.float64, "boolean": np.bool_, "string": np.int32}
 MIN_DEAD = 1024
 """Dead rows below which columns are not written anew."""
 
+RECENT = 16
+MOST_KEPT = 32
+"""Filters whose answers are kept, one byte per row each."""
+
 Test = Callable[[NDArray[Any]], Mask]
+Span = tuple[int, int]
+"""The first row to look at, and the number of all rows."""
 
 
 @dataclass(frozen=True)
@@ -75,24 +88,34 @@ class _Column:
         self._values[self.count : end] = values
         self.count = end
 
-    def match(self, test: Test, total: int) -> Mask:
-        """(total,) bool: the rows of which a value passes the test."""
-        passed = test(self._values[: self.count])
+    def match(self, test: Test, span: Span) -> Mask:
+        """(span,) bool: the rows of a span of which a value passes the test."""
+        start, total = span
+        first = int(np.searchsorted(self.rows, start)) if start else 0
+        passed, rows = test(self._values[first : self.count]), self._rows[first : self.count]
         if self.repeats:
-            return _mask(self.rows[np.flatnonzero(passed)], total)
-        if self.count == total:  # every row has one value, so that the rows are 0, 1, 2, …
+            return _mask(rows[np.flatnonzero(passed)] - start, total - start)
+        if len(rows) == total - start:  # every row has one value, so that the rows are those of the span
             return passed
-        mask = np.zeros(total, np.bool_)
-        mask[self.rows] = passed
+        mask = np.zeros(total - start, np.bool_)
+        mask[rows - start] = passed
         return mask
 
-    def equal(self, wanted: Sequence[Any], total: int) -> Mask:
-        """(total,) bool: the rows of which a value is one of those wanted."""
+    def equal(self, wanted: Sequence[Any], span: Span) -> Mask:
+        """(span,) bool: the rows of a span of which a value is one of those wanted."""
         if self.kind == "string":
             wanted = [self.codes[value] for value in wanted if value in self.codes]
         if len(wanted) == 1:
-            return self.match(lambda values: values == wanted[0], total)
-        return self.match(lambda values: np.isin(values, np.array(wanted, DTYPES[self.kind])), total)
+            return self.match(lambda values: values == wanted[0], span)
+        if self.kind == "string":
+            chosen = np.zeros(len(self.codes), np.bool_)
+            chosen[wanted] = True
+            return self.match(lambda values: chosen[values], span)
+        return self.match(lambda values: np.isin(values, np.array(wanted, DTYPES[self.kind])), span)
+
+    def any_living(self, alive: Mask) -> bool:
+        """Whether one of the rows is alive; most often one of the latest is."""
+        return bool(alive[self.rows[-RECENT:]].any() or alive[self.rows].any())
 
     def renumber(self, places: Rows) -> None:
         """Keep the rows whose new place, of all old ones, is not −1; the others are dead."""
@@ -124,6 +147,8 @@ class ItemColumns:
         self._tags, self._states = _Column("string"), _Column("string")
         self._tags.repeats = True
         self._fields: dict[str, dict[Kind, _Column]] = {}
+        self._kept: dict[str, Mask] = {}
+        self._kept_lock = threading.Lock()
         self.update(items)
 
     def __len__(self) -> int:
@@ -170,78 +195,95 @@ class ItemColumns:
 
     def select(self, filter: Any) -> Keys:
         """(n,) keys of the items that pass a filter, in the order in which they were last changed."""
-        passed = self._evaluate(filter)
+        self._check_types(filter)
+        passed = self._find_passing(filter)
         if self._dead:
             passed = passed & self._alive[: self._total]
         return self._keys[np.flatnonzero(passed)]
 
-    def field_types(self, name: str) -> dict[Kind, int]:
-        """The number of items that have this field, by the type of its value."""
-        counts = {kind: self._count_living(column) for kind, column in self._fields.get(name, {}).items()}
-        return {kind: count for kind, count in counts.items() if count}
+    def field_types(self, name: str) -> list[Kind]:
+        """The types that a field has in items that are there."""
+        columns = self._fields.get(name, {}).items()
+        return [kind for kind, column in columns if column.any_living(self._alive)]
 
-    def _evaluate(self, filter: Any) -> Mask:
+    def _find_passing(self, filter: Any) -> Mask:
+        """(total,) bool: the rows, dead ones among them, that pass; those that were looked at before are known."""
+        name = dump_filter(filter)
+        with self._kept_lock:
+            known = self._kept.pop(name, None)
+        start = 0 if known is None else len(known)
+        if known is None or start < self._total:
+            new = self._evaluate(filter, (start, self._total))
+            known = new if known is None else np.concatenate([known, new])
+        with self._kept_lock:
+            self._kept[name] = known  # as the latest
+            if len(self._kept) > MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+        return known
+
+    def _evaluate(self, filter: Any, span: Span) -> Mask:
         match filter:
             case AndFilter():
-                return _fold(np.logical_and, [self._evaluate(part) for part in filter.parts])
+                return _fold(np.logical_and, [self._evaluate(part, span) for part in filter.parts])
             case OrFilter():
-                return _fold(np.logical_or, [self._evaluate(part) for part in filter.parts])
+                return _fold(np.logical_or, [self._evaluate(part, span) for part in filter.parts])
             case NotFilter():
-                return ~self._evaluate(filter.part)
+                return ~self._evaluate(filter.part, span)
             case TagCondition():
-                return self._tags.equal(filter.wanted, self._total)
+                return self._tags.equal(filter.wanted, span)
             case StateCondition():
-                return self._states.equal(filter.wanted, self._total)
+                return self._states.equal(filter.wanted, span)
             case FieldCondition():
-                given = sorted(filter.model_fields_set - {"field"})
-                return _fold(np.logical_and, [self._compare(filter, operator) for operator in given])
+                tests = [self._compare(filter, operator, span) for operator in _operators(filter)]
+                return _fold(np.logical_and, tests)
         raise AssertionError(f"{type(filter).__name__} is no filter")
 
-    def _compare(self, condition: FieldCondition, operator: str) -> Mask:
-        """(total,) bool: the rows whose field passes one operator of a condition."""
-        columns, total = self._fields.get(condition.field, {}), self._total
-        operand = getattr(condition, operator)
+    def _compare(self, condition: FieldCondition, operator: str, span: Span) -> Mask:
+        """(span,) bool: the rows of a span whose field passes one operator of a condition."""
+        columns, operand = self._fields.get(condition.field, {}), getattr(condition, operator)
+        nothing = np.zeros(span[1] - span[0], np.bool_)
         if operator == "exists":
-            present = np.zeros(total, np.bool_)
-            for column in columns.values():
-                present |= _mask(column.rows, total)
-            return present if operand else ~present
-        if operator in ("eq", "values"):
-            values = [operand] if operator == "eq" else operand
-            kinds = {
-                kind: [one for one in values if find_kind(one) == kind] for kind in map(find_kind, values)
-            }
-            masks = [columns[kind].equal(own, total) for kind, own in kinds.items() if kind in columns]
-        else:
-            compare = {"lt": np.less, "lte": np.less_equal, "gt": np.greater, "gte": np.greater_equal}[
-                operator
+            present = [
+                column.match(lambda values: np.ones(len(values), np.bool_), span)
+                for column in columns.values()
             ]
-            kinds, values = {"number": [operand]}, [operand]
+            found = _fold(np.logical_or, [nothing, *present])
+            return found if operand else ~found
+        if operator in COMPARE:
             numbers = columns.get("number")
-            masks = [] if numbers is None else [numbers.match(lambda found: compare(found, operand), total)]
-        passed = _fold(np.logical_or, [np.zeros(total, np.bool_), *masks])
-        if columns and not (passed & self._alive[:total]).any():
-            self._check_types(condition.field, operator, kinds)
-        return passed
+            compare = COMPARE[operator]
+            masks = [] if numbers is None else [numbers.match(lambda values: compare(values, operand), span)]
+        else:
+            wanted = _by_kind([operand] if operator == "eq" else operand)
+            masks = [columns[kind].equal(own, span) for kind, own in wanted.items() if kind in columns]
+        return _fold(np.logical_or, masks) if masks else nothing
 
-    def _check_types(self, name: str, operator: str, kinds: Mapping[Kind, list[Any]]) -> None:
-        """Raise where a filter compares a field with a type that it has in no item: a mistake that would otherwise look
-        like an empty catalog."""
-        types = self.field_types(name)
-        if types and not set(kinds) & set(types):
-            kind, values = next(iter(kinds.items()))
-            found = ", ".join(f"a {kind} in {count:,} items" for kind, count in types.items())
-            raise DataError(
-                "The filter compares a field with a value of another type",
-                got=f"field {name!r}, {'in' if operator == 'values' else operator}: the {kind} {values[0]!r}",
-                expected=f"the type that the field has: {found}",
-                fix="correct the filter, or give the items values of that type; ranges compare numbers, so that times "
-                "are best given in seconds since 1970",
-            )
-
-    def _count_living(self, column: _Column) -> int:
-        rows = np.unique(column.rows) if column.repeats else column.rows
-        return int(np.count_nonzero(self._alive[rows]))
+    def _check_types(self, filter: Any) -> None:
+        """Raise where a filter compares a field with types that it has in no item, though it has others: a mistake that
+        would otherwise look like an empty catalog."""
+        for part in parts_of(filter):
+            self._check_types(part)
+        if not isinstance(filter, FieldCondition):
+            return
+        for operator in _operators(filter):
+            operand = getattr(filter, operator)
+            if operator == "exists":
+                continue
+            wanted = _by_kind(operand if operator == "values" else [operand])
+            columns = self._fields.get(filter.field, {})
+            if any(kind in columns and columns[kind].any_living(self._alive) for kind in wanted):
+                continue
+            types = self.field_types(filter.field)
+            if types:
+                kind, values = next(iter(wanted.items()))
+                raise DataError(
+                    "The filter compares a field with a value of another type",
+                    got=f"field {filter.field!r}, {'in' if operator == 'values' else operator}: "
+                    f"the {kind} {values[0]!r}",
+                    expected=f"the type that the field has: {' or '.join(sorted(types))}",
+                    fix="correct the filter, or give the items values of that type; ranges compare numbers, so that "
+                    "times are best given in seconds since 1970",
+                )
 
     def _compact(self) -> None:
         """Write all columns anew without dead rows."""
@@ -251,6 +293,7 @@ class ItemColumns:
         self._keys, self._alive = self._keys[living], np.ones(len(living), np.bool_)
         self._total, self._dead = len(living), 0
         self._row_of = dict(zip(self._keys.tolist(), range(len(living)), strict=True))
+        self._kept.clear()
         for column in (self._tags, self._states):
             column.renumber(places)
         for columns in self._fields.values():
@@ -268,6 +311,17 @@ def find_kind(value: object) -> Kind:
     if isinstance(value, bool):
         return "boolean"
     return "string" if isinstance(value, str) else "number"
+
+
+def _by_kind(values: Sequence[Any]) -> dict[Kind, list[Any]]:
+    found: dict[Kind, list[Any]] = {}
+    for value in values:
+        found.setdefault(find_kind(value), []).append(value)
+    return found
+
+
+def _operators(condition: FieldCondition) -> list[str]:
+    return sorted(condition.model_fields_set - {"field"})
 
 
 def _grow(array: Any, needed: int) -> Any:

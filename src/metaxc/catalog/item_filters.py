@@ -240,11 +240,12 @@ def _check_size(given: Any) -> Any:
                 "a filter of at most {parts} parts, {depth} levels deep",
                 {"parts": MOST_CONDITIONS, "depth": MOST_DEPTH},
             )
-        level = [part for one in level for part in _parts_of(one)]
+        level = [part for one in level for part in parts_of(one)]
     return given
 
 
-def _parts_of(part: Any) -> list[Any]:
+def parts_of(part: Any) -> list[Any]:
+    """The filters that a filter joins or negates; of a valid one, or of what may become one."""
     match part:
         case AndFilter(parts=parts) | OrFilter(parts=parts) | {"and": list(parts)} | {"or": list(parts)}:
             return list(parts)

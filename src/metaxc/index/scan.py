@@ -40,11 +40,16 @@ MIN_VECTORS = 5_000
 thread, median of a single query: exact 0.14, 0.23, 1.0, 1.4 ms and codes 0.17, 0.21, 0.20, 0.22 ms at 3,000, 5,000,
 7,000, 10,000 vectors."""
 
-MAX_EXACT_ALLOWED = 1000
-"""If a filter leaves at most this many vectors, all of them are compared."""
+MAX_EXACT_ALLOWED = 4000
+"""If a filter leaves at most this many vectors, or fewer than the shortlist would have, all of them are compared: 4,000
+of 384 dimensions take 1.5 ms, a shortlist of 5,000 takes 1.8 ms, one of 400 takes 0.7 ms (100,000 vectors, one
+thread)."""
 
 SHORTLIST_DIVISOR = 4
 """If the shortlist were larger than a quarter of the vectors, all of them are compared."""
+
+FILTERED_PER_RESULT = 15
+"""Candidates per result that pass a filter; with 10, recall@10 at 100,000 is 0.992 where a tenth of them pass."""
 
 FILTER_MARGIN = 1.5
 """With a filter that keeps a share s of the vectors, the k best of them are about the k / s best of all, so the
@@ -119,16 +124,19 @@ class ScanIndex(TableIndex):
         queries, k = validate_vectors(vectors, self.dim), validate_k(k)
         with self._lock.reading():
             table, codes = self._table, self._codes
-            allowed_rows = None if allowed is None else table.find_known(np.asarray(allowed, np.int64))
+            is_allowed = None if allowed is None else table.mask_known(np.asarray(allowed, np.int64))
             needed = shortlist = max(SHORTLIST, 10 * k)
-            if allowed_rows is not None:
-                share = max(1, len(allowed_rows)) / max(1, table.count)
-                needed = int(max(SHORTLIST * share, 10 * k))
+            few_allowed = False
+            if is_allowed is not None:
+                count = int(np.count_nonzero(is_allowed))
+                share = max(1, count) / max(1, table.count)
+                needed = int(max(SHORTLIST * share, FILTERED_PER_RESULT * k))
                 shortlist = int(FILTER_MARGIN * needed / share)
-            few_allowed = allowed_rows is not None and len(allowed_rows) <= MAX_EXACT_ALLOWED
+                few_allowed = count <= max(MAX_EXACT_ALLOWED, shortlist)
             if codes is None or few_allowed or shortlist * SHORTLIST_DIVISOR > table.count:
+                allowed_rows = None if is_allowed is None else np.flatnonzero(is_allowed)
                 return search_table(table, queries, k, allowed_rows)
-            return self._scan(codes, queries, k, needed, shortlist, allowed_rows)
+            return self._scan(codes, queries, k, needed, shortlist, is_allowed)
 
     @classmethod
     def from_vectors(cls, keys: Keys, vectors: Floats, codes: PQCodes | None = None) -> ScanIndex:
@@ -155,15 +163,13 @@ class ScanIndex(TableIndex):
         k: int,
         needed: int,
         shortlist: int,
-        allowed_rows: Rows | None,
+        is_allowed: Mask | None,
     ) -> tuple[Keys, Floats]:
         """Rank a shortlist per query; compare all vectors if fewer than `needed` candidates in it are allowed."""
         table = self._table
         keys, scores = empty_results(len(queries), k)
-        is_allowed, outliers = None, codes.outliers
-        if allowed_rows is not None:
-            is_allowed = np.zeros(table.count, np.bool_)
-            is_allowed[allowed_rows] = True
+        outliers = codes.outliers
+        if is_allowed is not None:
             outliers = outliers[is_allowed[outliers]]
         uncertain: list[int] = []
         dominated = _find_dominated(queries)
@@ -189,6 +195,7 @@ class ScanIndex(TableIndex):
                 ):  # vectors with the same code may be missing from the shortlist
                     uncertain.append(query)
         if uncertain:
+            allowed_rows = None if is_allowed is None else np.flatnonzero(is_allowed)
             keys[uncertain], scores[uncertain] = search_table(table, queries[uncertain], k, allowed_rows)
         return keys, scores
 

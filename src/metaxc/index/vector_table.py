@@ -9,11 +9,16 @@ from threading import Condition
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metaxc.arrays import Floats, Keys, Rows
+from metaxc.arrays import Floats, Keys, Mask, Rows
 from metaxc.errors import DataError
 
 MIN_CAPACITY = 1024
 """Smallest capacity in rows; it doubles when it is exceeded and halves when three quarters of the rows are free."""
+
+
+MOST_KEYS_PER_ROW = 8
+"""Keys up to this many times the number of rows are looked up in an array by key, 0.2 ms for 50,000 of 100,000 rows
+against 0.8 ms by `np.isin`. Keys that are given out once and never again, with many removed, may be larger."""
 
 
 class VectorTable:
@@ -88,12 +93,23 @@ class VectorTable:
             )
         return rows
 
+    def mask_known(self, keys: Keys) -> Mask:
+        """(count,) bool: the rows of those keys, of any number, that are in the table."""
+        if len(keys) < self.count // 64:  # looking up each key is then faster than looking at all rows
+            mask = np.zeros(self.count, np.bool_)
+            mask[[self._row_of[key] for key in keys.tolist() if key in self._row_of]] = True
+            return mask
+        own = self.keys[: self.count]
+        size = int(max(own.max(initial=0), keys.max(initial=0))) + 1
+        if size > MOST_KEYS_PER_ROW * max(self.count, MIN_CAPACITY) or keys.min(initial=0) < 0:
+            return np.isin(own, keys)
+        known = np.zeros(size, np.bool_)
+        known[keys] = True
+        return known[own]
+
     def find_known(self, keys: Keys) -> Rows:
         """Rows of those keys that are in the table, each once, ascending."""
-        if len(keys) < self.count // 16:  # looking up each key is then faster than comparing all rows
-            found = {self._row_of[key] for key in keys.tolist() if key in self._row_of}
-            return np.sort(np.fromiter(found, np.int64, len(found)))
-        return np.flatnonzero(np.isin(self.keys[: self.count], keys))
+        return np.flatnonzero(self.mask_known(keys))
 
     def copy_contents(self) -> tuple[Keys, Floats]:
         """Copies of all keys (count,) and vectors (count, dim), in row order."""
