@@ -34,7 +34,7 @@ class FilterFollower:
         self._updating, self._lock = threading.Lock(), ReadWriteLock()
 
     def load(self) -> None:
-        """Read what the first filter would have to wait for: half a second for 100,000 items with five fields."""
+        """Read what the first filter would have to wait for (`load_ms` of benchmarks/results/filters.json)."""
         self._catch_up()
 
     def select(self, filter: Any) -> tuple[Keys, int]:

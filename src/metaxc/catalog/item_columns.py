@@ -8,7 +8,8 @@ there are, not with names × items.
 Because rows never change, what a filter says about them never does: the answers to recent filters are kept, and only
 rows that are new since then are looked at.
 
-SQLite would have to parse the JSON of every item, 60 times as long as a search takes (`benchmarks/filters.py`).
+SQLite would have to parse the JSON of every item, more than a hundred times as long as a search takes
+(`benchmarks/filters.py`).
 """
 
 from __future__ import annotations
