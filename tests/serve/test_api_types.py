@@ -74,6 +74,10 @@ def test_an_invalid_field_is_422_and_named(catalog, path, body, place):
         b"\xff\xfe",
         b"{",
         b"[" * 100_000,
+        *(
+            b'{"queries": ["a"], "filter": ' + b'{"not": ' * n + b"1" + b"}" * (n + 1)
+            for n in (20, 300, 800, 940)
+        ),
         b'{"queries": ["a"], "k": ' + b"9" * 5000 + b"}",
         b'{"queries": ["a"], "k": NaN}',
         b'{"queries": ["a"], "exposure": NaN}',

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -163,10 +164,19 @@ def describe_validation_errors(errors: Sequence[Any]) -> ErrorResponse:
     more = f" ({len(errors) - 1} more errors)" if len(errors) > 1 else ""
     return ErrorResponse(
         f"{shorten(field)} is invalid{more}",
-        got=shorten(repr(first.get("input"))[: 2 * MAX_SHOWN]) if first["type"] != "missing" else None,
+        got=shorten(_show(first.get("input"))[: 2 * MAX_SHOWN]) if first["type"] != "missing" else None,
         expected=shorten(first["msg"]),
         fix="see /openapi.json",
     )
+
+
+def _show(value: object) -> str:
+    try:
+        return repr(value)
+    except (
+        RecursionError
+    ):  # JSON may be nested as deeply as Python can read, which is deeper than it can show
+        return reprlib.repr(value)
 
 
 def install_error_handlers(app: FastAPI) -> None:
