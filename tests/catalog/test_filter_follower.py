@@ -49,7 +49,7 @@ def test_a_filter_never_returns_fewer_items_than_exist(priced):
 def test_pages_join_to_the_whole_ranking(priced, k, filter):
     [whole] = priced.search(["t0"], 400, filter=filter)
     pages, offset = [], 0
-    while page := priced.search(["t0"], k, offset=offset, filter=filter)[0]:
+    while offset < 500 and (page := priced.search(["t0"], k, offset=offset, filter=filter)[0]):
         pages += page
         offset += k
     assert pages == whole
