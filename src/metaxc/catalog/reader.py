@@ -111,7 +111,8 @@ class CatalogReader:
     def encode(
         self, queries: Sequence[str], exposure: float | Sequence[float | None] | None = None
     ) -> Floats:
-        """(n, dim + 1) float32: the vectors that these queries are searched with; the last coordinate is the exposure.
+        """(n, dim + 1) float32: the vectors that these queries are searched with; the last coordinate is the exposure
+        times the response of the classifiers to the query.
 
         Args:
             queries: Texts.
@@ -124,10 +125,9 @@ class CatalogReader:
             return self.model.encode_queries(
                 queries, None if exposure is None else validate_exposure(exposure)
             )
-        vectors = self.model.encode_queries(queries)
-        for vector, one in zip(vectors, exposure, strict=True):
-            if one is not None:
-                vector[-1] = validate_exposure(one)
+        chosen = self.model.calibration.exposure
+        vectors = self.model.encode_queries(queries, 1.0)
+        vectors[:, -1] *= [chosen if one is None else validate_exposure(one) for one in exposure]
         return vectors
 
     def search(

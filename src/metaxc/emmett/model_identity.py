@@ -67,10 +67,12 @@ def compute_fingerprint(model: Emmett) -> str:
         **({} if model.expansion is None else model.expansion.arrays()),
     }
     calibration = model.calibration.model_dump()
-    # Models of the time before these two existed keep their fingerprints, and catalogs open with them.
-    for name in ("novelty_prior", "exposure"):
+    # Models of the time before these existed keep their fingerprints, and catalogs open with them.
+    for name in ("novelty_prior", "exposure", "response_unit"):
         if not calibration[name]:
             del calibration[name]
+    if not any(calibration["exposure_bonus"]):
+        del calibration["exposure_bonus"]
     return json_digest(
         [
             model.encoder.fingerprint,
