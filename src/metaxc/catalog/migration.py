@@ -20,7 +20,7 @@ import numpy as np
 
 from metaxc.arrays import Floats
 from metaxc.catalog.catalog_folder import CatalogFolder
-from metaxc.catalog.click_files import CLICK_FILES
+from metaxc.catalog.file_positions import CLICK_FILES, ITEM_FILES
 from metaxc.catalog.generation_record import (
     FOLLOWS,
     IN_STEP,
@@ -51,6 +51,7 @@ from metaxc.errors import MetaxcError
 MIGRATION_BLOCK = 256
 """Items that a migration writes in one transaction."""
 
+FILES = (CLICK_FILES, ITEM_FILES)
 ITEM_ORDER = "ORDER BY ifnull(since, 9e18), key"
 Progress = Callable[[int, int], None]
 """Called with the number of items done and their total; an exception stops the build, and the next one resumes it."""
@@ -174,7 +175,7 @@ class Migration:
             )
             transaction.metadata |= dict.fromkeys((FOLLOWS, STALE, IN_STEP), "") | {
                 PREVIOUS: json.dumps(asdict(previous)),
-                **{name: metadata[name] for name in (CLICK_FILES,) if name in metadata},
+                **{kind.name: metadata[kind.name] for kind in FILES if kind.name in metadata},
             }
 
     def _new_metadata(self) -> dict[str, str]:
