@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from metaxc.catalog import file_positions
 from metaxc.catalog.catalog_errors import ConflictError
 from metaxc.catalog.file_positions import ITEM_FILES, FileProblems, FileWriter, Progress, in_blocks
-from metaxc.catalog.item_rules import validate_item
+from metaxc.catalog.item_rules import validate_item, validate_items
 from metaxc.catalog.records import NewItem
 from metaxc.data.data_problems import Problem, Reporter, file_error, raise_first
 from metaxc.data.parquet_files import is_parquet, read_parquet
@@ -73,9 +74,7 @@ def add_item_file(
         result = catalog.add(items, file_position=position)
         added, unchanged = added + result.added, unchanged + result.unchanged
 
-    def check(path: Path, line: int, item: NewItem, report: Reporter) -> bool:
-        return _is_usable(path, line, item, catalog, report)
-
+    check = _ItemCheck(catalog)
     if isinstance(source, Path):
         writer = FileWriter(ITEM_FILES, read_items, check, write)
         _, before = writer.run(
@@ -130,20 +129,40 @@ def _parse(
     yield line, item
 
 
-def _is_usable(path: Path, line: int, item: NewItem, catalog: Catalog, report: Reporter) -> bool:
-    try:
-        valid = validate_item(item, catalog.store.dim)
-        if not catalog.exists(valid) and valid.vector is None and not catalog.can_encode_item(valid.text):
+class _ItemCheck:
+    """Checks items against the catalog, and against those before them that may be in the same block."""
+
+    def __init__(self, catalog: Catalog):
+        self.catalog = catalog
+        self._recent: dict[str, NewItem] = {}
+        self._line = 0
+
+    def __call__(self, path: Path, line: int, item: NewItem, report: Reporter) -> bool:
+        """Whether an item can be added; why not is reported."""
+        if line <= self._line:  # the file is read a second time
+            self._recent.clear()
+        self._line = line
+        try:
+            self._check(item)
+        except ConflictError as wrong:
+            expected = "another id, or the content that it has: update the item to change it"
+            report(file_error(path, line, "other content", wrong.what, item.id, expected))
+            return False
+        except DataError as wrong:
+            report(file_error(path, line, "invalid item", wrong.what, str(wrong.got), str(wrong.expected)))
+            return False
+        return True
+
+    def _check(self, item: NewItem) -> None:
+        valid = validate_item(item, self.catalog.store.dim)
+        exists = self.catalog.exists(valid)
+        if not exists and valid.vector is None and not self.catalog.can_encode_item(valid.text):
             raise DataError(
                 "The model was trained on your own vectors and has none for this item",
                 got=item.text,
                 expected='the item\'s vector: "vector": […]',
             )
-    except ConflictError as wrong:
-        expected = "another id, or the content that it has: update the item to change it"
-        report(file_error(path, line, "other content", wrong.what, item.id, expected))
-        return False
-    except DataError as wrong:
-        report(file_error(path, line, "invalid item", wrong.what, str(wrong.got), str(wrong.expected)))
-        return False
-    return True
+        validate_items([self._recent.get(valid.id, valid), valid], self.catalog.store.dim)
+        self._recent.setdefault(valid.id, valid)
+        if len(self._recent) > file_positions.BLOCK:
+            del self._recent[next(iter(self._recent))]
