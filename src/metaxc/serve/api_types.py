@@ -352,7 +352,7 @@ class RequestModels:
         )
         tags = Annotated[list[Tag], Field(max_length=limits.max_tags)]
         k = Annotated[int, Field(ge=1, le=limits.max_k), BeforeValidator(_accept_whole_float)]
-        text_or_vector, query_or_vector = or_vector(text), or_vector(query)
+        text_or_vector, query_or_vector = or_vector(text, "ItemVector"), or_vector(query, "QueryVector")
         item = _with_fields(NewItemRequest, text=(text, ""), tags=(tags, []), vector=(Vector, VECTOR_FIELD))
         self.add = _with_fields(AddRequest, items=(Annotated[list[item], batch], ...))  # type: ignore[valid-type]
         self.update = _with_fields(UpdateRequest, text=(text | None, None), tags=(tags | None, None))

@@ -52,9 +52,14 @@ def vectors_among(given: Sequence[str | TextVector]) -> list[list[float]]:
     return [one.vector for one in given if not isinstance(one, str)]
 
 
-def or_vector(text: Any) -> Any:
-    """The type of an entry that is a text or a vector, which may have a text beside it."""
-    vector = create_model("TextVector", __base__=TextVector, text=(text | None, None))
+def or_vector(text: Any, name: str) -> Any:
+    """The type of an entry that is a text or a vector, which may have a text beside it.
+
+    Args:
+        text: The type of a text.
+        name: What the API calls an object with a vector.
+    """
+    vector = create_model(name, __base__=TextVector, text=(text | None, None))
     return Annotated[
         Annotated[text, UnionTag(TEXT)] | Annotated[vector, UnionTag(VECTOR)],
         Discriminator(lambda one: TEXT if isinstance(one, str) else VECTOR),
