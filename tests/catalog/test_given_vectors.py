@@ -21,8 +21,11 @@ def item(world):
 
 def test_a_search_by_embedding_is_one_by_text(catalog, query):
     expected = catalog.search(["t0", "t5"], 5, exposure=0.3)
-    embeddings = np.stack([query("t0"), 7 * query("t5")])
+    embeddings = np.stack([query("t0"), query("t5")])
     assert catalog.search(embeddings, 5, exposure=0.3) == expected
+    longer = catalog.search(7 * embeddings, 5, exposure=0.3)
+    assert [[hit.id for hit in hits] for hits in longer] == [[hit.id for hit in hits] for hits in expected]
+    assert longer[1][0].score == pytest.approx(expected[1][0].score, abs=1e-5)
     final = catalog.encode(embeddings, 0.3)
     assert final.shape == (2, 97)
     assert np.all(final[:, -1] == np.float32(0.3))
