@@ -106,7 +106,9 @@ def test_a_stopped_run_resumes_and_gives_the_same_catalog(
             add_item_file(opened, file, again=True)
 
 
-def test_a_killed_process_resumes_and_gives_the_same_catalog(catalog, file, folder, model, tmp_path):
+def test_a_killed_process_resumes_and_gives_the_same_catalog(
+    catalog, file, folder, model, tmp_path, small_blocks
+):
     """SIGKILL after the second block, in the middle of a run."""
     catalog.close()
     model.save(tmp_path / "model")
