@@ -160,3 +160,15 @@ def test_the_command_line_adds_clicks_and_searches_by_vector(lived, own_model, i
     np.save(tmp_path / "queries.npy", query[None])
     options = ("--queries", "--vectors", tmp_path / "queries.npy", "--exposure", 0.5)
     assert json.loads(run("represent", own_model, *options).stdout)["vector"][-1] == 0.5
+
+
+def test_a_file_is_uploaded_to_a_running_service_and_repeated(lived, own_model, item, tmp_path):
+    lines = [json.dumps({"id": f"up {n}", "vector": item.tolist()}) for n in range(300)]
+    file = tmp_path / "items.jsonl"
+    file.write_text("\n".join([*lines, '{"id": "bad"}']))
+    with running(Catalog.open(lived, Emmett.load(own_model))) as url, Client(url) as client:
+        with pytest.raises(DataError, match=r"line 301: An item has no 'text'(.|\n)*256 items of it"):
+            run("catalog", "upload", url, file)
+        assert sum(client.about().items.values()) == 202 + 256
+        result = run("catalog", "upload", url, "-", "--json", input="\n".join(lines))
+        assert json.loads(result.stdout) == {"added": 44, "unchanged": 256}
