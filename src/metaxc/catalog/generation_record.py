@@ -26,6 +26,9 @@ STALE = "stale vectors"
 """The metadata of a generation that is not in use: "yes" where observed items have changed after the vectors that they
 inform were computed."""
 
+ENCODER, ENCODER_KIND = "encoder", "encoder kind"
+"""The metadata that name the encoder whose space the embeddings are in; catalogs of older versions have none."""
+
 IN_STEP = "in step"
 """The metadata of a generation that is not in use: "yes" where it was in use before, so that it lacks later changes
 alone."""
@@ -74,5 +77,7 @@ def model_metadata(model: Emmett) -> dict[str, str]:
     return {
         "model": model.fingerprint,
         "dim": str(model.encoder.dim),
+        ENCODER: model.encoder.fingerprint,
+        ENCODER_KIND: model.encoder.kind,
         "exposure": repr(model.calibration.exposure + 0.0),  # never −0.0
     }

@@ -20,7 +20,8 @@ import numpy as np
 
 from metaxc.arrays import Floats
 from metaxc.catalog.catalog_folder import CatalogFolder
-from metaxc.catalog.click_files import CLICK_FILES
+from metaxc.catalog.embedding_space import has_same_space, vectors_required
+from metaxc.catalog.file_positions import CLICK_FILES, ITEM_FILES
 from metaxc.catalog.generation_record import (
     FOLLOWS,
     IN_STEP,
@@ -40,6 +41,7 @@ from metaxc.catalog.schema import (
     ITEMS,
     QUERIES,
     decode_vector,
+    decode_vectors,
     encode_vector,
     placeholders,
     read_metadata,
@@ -51,6 +53,7 @@ from metaxc.errors import MetaxcError
 MIGRATION_BLOCK = 256
 """Items that a migration writes in one transaction."""
 
+FILES = (CLICK_FILES, ITEM_FILES)
 ITEM_ORDER = "ORDER BY ifnull(since, 9e18), key"
 Progress = Callable[[int, int], None]
 """Called with the number of items done and their total; an exception stops the build, and the next one resumes it."""
@@ -107,6 +110,7 @@ class Migration:
         self.lifecycle = Lifecycle(model, settings.observe_after)
         self.follower: IndexFollower | None = None
         self.trained = {model.items.ids[row] for row in model.observed.tolist()}
+        self.keeps_embeddings = has_same_space(old, model)
         metadata = self._new_metadata()
         self.sequence = int(metadata[FOLLOWS].split()[1])
         self.in_step = metadata.get(IN_STEP) == "yes"
@@ -174,7 +178,7 @@ class Migration:
             )
             transaction.metadata |= dict.fromkeys((FOLLOWS, STALE, IN_STEP), "") | {
                 PREVIOUS: json.dumps(asdict(previous)),
-                **{name: metadata[name] for name in (CLICK_FILES,) if name in metadata},
+                **{kind.name: metadata[kind.name] for kind in FILES if kind.name in metadata},
             }
 
     def _new_metadata(self) -> dict[str, str]:
@@ -188,12 +192,20 @@ class Migration:
 
     def _write_queries(self) -> None:
         done = {row[0] for row in self.new.fetch_all("SELECT number FROM queries")}
-        stored = self._read("SELECT number, text FROM queries ORDER BY number")
+        stored = self._read("SELECT number, text, embedding FROM queries ORDER BY number")
         for block in _blocks([row for row in stored if row[0] not in done], self.block):
-            embeddings = self.model.encoder.encode_queries([text for _, text in block])
+            embeddings = self._embed_queries([(text, embedding) for _, text, embedding in block])
             with self.new.transaction() as transaction:
-                for (number, text), embedding in zip(block, embeddings, strict=True):
+                for (number, text, _), embedding in zip(block, embeddings, strict=True):
                     transaction.put(QUERIES, (number, text, encode_vector(embedding)))
+
+    def _embed_queries(self, stored: Sequence[tuple[str, bytes]]) -> Floats:
+        """(n, dim) embeddings of queries, given as their texts and stored embeddings."""
+        encoder = self.model.encoder
+        if self.keeps_embeddings:
+            return decode_vectors((embedding for _, embedding in stored), encoder.dim)
+        with vectors_required():
+            return embed_texts(encoder.encode_queries, [text for text, _ in stored], encoder.dim)
 
     def _write_items(self, rows: Sequence[tuple[int, str, int]], *, first: bool) -> None:
         """Write the items that inform others, then all other items, informed by those. The first ones inform each other
@@ -229,21 +241,15 @@ class Migration:
             stored, clicks = _read_items(connection, keys)
         before = _Known(self.new, [row.key for row in stored], [row.id for row in stored])
         encoder, embed = self.model.encoder, self.model.embed_queries
-        new_texts = list(dict.fromkeys(row.text for row in stored if not before.has_text(row)))
-        by_text = dict(zip(new_texts, embed_texts(encoder.encode_items, new_texts, encoder.dim), strict=True))
         rows = [
-            replace(
-                row,
-                trained=row.id in self.trained,
-                embedding=by_text[row.text] if row.text in by_text else before.rows[row.key].embedding,
-            )
-            for row in stored
+            replace(row, trained=row.id in self.trained, embedding=embedding)
+            for row, embedding in zip(stored, self._embed_items(stored, before), strict=True)
         ]
         new_clicks = [click for click in clicks if click[0] not in before.clicks]
-        encoded = embed_texts(encoder.encode_queries, [click[2] for click in new_clicks], encoder.dim)
+        encoded = self._embed_queries([(click[2], click[4]) for click in new_clicks])
         by_number = before.clicks | {click[0]: one for click, one in zip(new_clicks, encoded, strict=True)}
         queries: dict[int, list[Floats]] = {row.key: [] for row in rows}
-        for number, key, _, _ in clicks:
+        for number, key, *_ in clicks:
             queries[key].append(by_number[number])
         none = np.empty((0, encoder.dim), np.float32)
         item_clicks = [
@@ -261,10 +267,22 @@ class Migration:
                 its_clicks.write(transaction, row)
             for number in gone:
                 transaction.delete(CLICKS, number)
-            for number, key, query, at in new_clicks:
+            for number, key, query, at, _ in new_clicks:
                 transaction.put(CLICKS, (number, key, query, at, encode_vector(by_number[number])))
             if during_changes:
                 self._note_stale(transaction, [*before.rows.values()], stages)
+
+    def _embed_items(self, stored: Sequence[ItemRow], before: _Known) -> list[Floats]:
+        """The embedding of each item: its stored one where the space is the same, else the encoder's."""
+        if self.keeps_embeddings:
+            return [row.embedding for row in stored]
+        encoder = self.model.encoder
+        texts = list(dict.fromkeys(row.text for row in stored if not before.has_text(row)))
+        with vectors_required():
+            by_text = dict(zip(texts, embed_texts(encoder.encode_items, texts, encoder.dim), strict=True))
+        return [
+            by_text[row.text] if row.text in by_text else before.rows[row.key].embedding for row in stored
+        ]
 
     def _note_stale(
         self, transaction: Transaction, before: Sequence[ItemRow], after: Sequence[Stage]
@@ -328,12 +346,13 @@ class _Known:
 
 def _read_items(
     connection: sqlite3.Connection, keys: Sequence[int]
-) -> tuple[list[ItemRow], list[tuple[int, int, str, float]]]:
-    """Items of one committed state, and number, key, query and time of their clicks; deleted ones are left out."""
+) -> tuple[list[ItemRow], list[tuple[int, int, str, float, bytes]]]:
+    """Items of one committed state, and number, key, query, time and embedding of their clicks; deleted ones are left
+    out."""
     where = f"WHERE key IN ({placeholders(len(keys))})"
     rows = [ItemRow.from_values(row) for row in connection.execute(f"{ITEMS.select} {where}", keys)]
     clicks = connection.execute(
-        f"SELECT number, key, query, at FROM clicks {where} ORDER BY number", keys
+        f"SELECT number, key, query, at, embedding FROM clicks {where} ORDER BY number", keys
     ).fetchall()
     return rows, clicks
 

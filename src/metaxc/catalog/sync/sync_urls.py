@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from metaxc.arrays import Floats
+from metaxc.catalog.given_vectors import encode_queries
 from metaxc.catalog.reader import SAME_TEXTS, without_own
 from metaxc.catalog.records import CatalogHit
 from metaxc.catalog.sync.sync_target import SyncError, SyncTarget, target_errors
-from metaxc.data.input_rules import validate_query
 from metaxc.emmett import Emmett
 from metaxc.errors import ConfigError
 
@@ -64,19 +65,24 @@ def open_target(url: str) -> SyncTarget:
 
 
 def search_target(
-    target: SyncTarget, model: Emmett, queries: Sequence[str], k: int = 10, exposure: float | None = None
+    target: SyncTarget,
+    model: Emmett,
+    queries: Sequence[str | Floats] | Floats,
+    k: int = 10,
+    exposure: float | None = None,
+    texts: Sequence[str] | None = None,
 ) -> list[list[CatalogHit]]:
     """The k best items of each query, best first, from a synchronised vector store.
 
     Args:
         target: The place in the vector store.
         model: The model of the catalog that was synchronised; another one is refused.
-        queries: Texts, which the model encodes and expands.
+        queries: Texts, which the model encodes and expands; (dim,) embeddings, which it expands; or (dim + 1,) vectors
+            with their exposure, as `CatalogReader.encode` returns them.
         k: Number of items per query.
         exposure: What is added to the score of an item without clicks; None for the value chosen in training.
+        texts: The texts of queries that are given as vectors, as of `CatalogReader.search`.
     """
-    for query in queries:
-        validate_query(query)
     with target_errors(target):
         tables, table = target.tables(), target.current()
         if table is None or table not in tables:
@@ -87,7 +93,7 @@ def search_target(
                 fix="check the URL, or run that command",
             )
         state = tables[table]
-        vectors = model.encode_queries(queries, exposure)
+        vectors = encode_queries(list(queries), model, exposure)
         if (state.model, state.dim) != (model.fingerprint, vectors.shape[1]):
             raise SyncError(
                 "The vector store holds vectors of another model",
@@ -99,7 +105,8 @@ def search_target(
         found = target.search(table, vectors, more, state.index)
     if not model.exclude_self:
         return found
-    return [without_own(query, hits, k) for query, hits in zip(queries, found, strict=True)]
+    names = texts or [query if isinstance(query, str) else "" for query in queries]
+    return [without_own(name, hits, k) for name, hits in zip(names, found, strict=True)]
 
 
 def _invalid_url(url: str) -> ConfigError:
