@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from metaxc.catalog.generation_record import kept_models
 from metaxc.catalog.reader import SAME_TEXTS, without_own
 from metaxc.catalog.records import CatalogHit
-from metaxc.catalog.sync.sync_target import SyncError, SyncTarget, target_errors
+from metaxc.catalog.sync.sync_target import SyncError, SyncState, SyncTarget, target_errors
 from metaxc.data.input_rules import validate_query
 from metaxc.emmett import Emmett
 from metaxc.errors import ConfigError
@@ -70,7 +71,7 @@ def search_target(
 
     Args:
         target: The place in the vector store.
-        model: The model of the catalog that was synchronised; another one is refused.
+        model: The model of the catalog that was synchronised, or one with the same item side; another one is refused.
         queries: Texts, which the model encodes and expands.
         k: Number of items per query.
         exposure: What is added to the score of an item without clicks; None for the value chosen in training.
@@ -88,7 +89,7 @@ def search_target(
             )
         state = tables[table]
         vectors = model.encode_queries(queries, exposure)
-        if (state.model, state.dim) != (model.fingerprint, vectors.shape[1]):
+        if not _has_item_vectors(state, model) or state.dim != vectors.shape[1]:
             raise SyncError(
                 "The vector store holds vectors of another model",
                 got=f"{target.label}: model {state.model[:16]}, {state.dim} numbers per vector",
@@ -100,6 +101,18 @@ def search_target(
     if not model.exclude_self:
         return found
     return [without_own(query, hits, k) for query, hits in zip(queries, found, strict=True)]
+
+
+def _has_item_vectors(state: SyncState, model: Emmett) -> bool:
+    """Whether a model can search the vectors of a table. Tables of older versions name no item side: there the model
+    must be the one that computed them, or say that it keeps the items of that one."""
+    if state.model == model.fingerprint:
+        return True
+    return (
+        state.model in kept_models(model)
+        if state.item_side is None
+        else state.item_side == model.item_fingerprint
+    )
 
 
 def _invalid_url(url: str) -> ConfigError:
