@@ -25,9 +25,9 @@ from metaxc.encoders.tokens import BagTokenizer
 from metaxc.generators import Combine
 from metaxc.irene import IreneConfig
 
-TOPICS, ITEMS, QUERIES, DIM = 6, 4, 70, 16
+TOPICS, ITEMS, QUERIES, DIM = 6, 4, 85, 16
 CONFIG = IreneConfig(
-    expansion_queries=0, adapter=AdapterConfig(epochs=12, batch=64, learning_rate=0.05, token_dropout=0.0)
+    expansion_queries=0, adapter=AdapterConfig(epochs=25, batch=64, learning_rate=0.05, token_dropout=0.0)
 )
 
 
@@ -64,11 +64,12 @@ def ask(word: str, numbers: range) -> tuple[list[str], list[int]]:
 
 
 def build_log(word: str, numbers: range, items: int, begin: float) -> ClickLog:
-    """A query clicks every item of its topic, one query per second."""
+    """A query clicks every item of its topic, one after the other; one query per second."""
     texts, topics = ask(word, numbers)
     rows = np.repeat(np.arange(len(texts)), ITEMS)
     columns = (np.array(topics)[:, None] * ITEMS + np.arange(ITEMS)).reshape(-1)
-    return ClickLog.of_events(Texts(texts, texts), items, rows, columns, times=begin + rows)
+    names = Texts([text.replace(" ", "-") for text in texts], texts)
+    return ClickLog.of_events(names, items, rows, columns, times=begin + rows + 0.1 * (columns % ITEMS))
 
 
 def build_items(topics: int = TOPICS) -> Texts:
@@ -80,7 +81,7 @@ def build_items(topics: int = TOPICS) -> Texts:
 def build_dataset(word: str, numbers: range, begin: float = 0.0) -> Dataset:
     """Queries with this word, and one item that nobody clicks."""
     items = build_items()
-    items = Texts([*items.ids, "unclicked"], [*items.texts, "item0 more3"])
+    items = Texts([*items.ids, "unclicked"], [*items.texts, "more5"])
     novel = np.zeros(len(items), dtype=bool)
     novel[-1] = True
     return Dataset(items, build_log(word, numbers, len(items), begin), novel=novel, name=word)
@@ -108,5 +109,5 @@ def build_old_model(folder: Path, topics: int = TOPICS) -> Emmett:
 def first_topics(model: Emmett, word: str) -> float:
     """The share of queries whose first answer is about their topic."""
     texts, topics = ask(word, range(QUERIES - 5, QUERIES))
-    found = [int(hits[0].id.split("-")[0]) for hits in model.search(texts, 1)]
-    return float(np.mean(np.array(found) == topics))
+    found = [hits[0].text.split()[0] for hits in model.search(texts, 1)]
+    return float(np.mean([one == f"item{topic}" for one, topic in zip(found, topics, strict=True)]))

@@ -68,7 +68,9 @@ class FixedItems:
         query_layer: Floats | None = None,
         token_dropout: float = 0.0,
     ):
-        self.queries, self.rows, self.items = queries, rows, torch.from_numpy(np.asarray(items))
+        # torch warns of arrays that cannot be written to, such as those of a memory-mapped file.
+        self.items = torch.from_numpy(np.require(items, np.float32, "W"))
+        self.queries, self.rows = queries, rows
         self.exposure, self.token_dropout = exposure, token_dropout
         self.query_layer = None if query_layer is None else torch.from_numpy(np.asarray(query_layer))
         self._module = nn.Module()
