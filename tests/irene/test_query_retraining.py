@@ -110,6 +110,36 @@ def _join(first, second):
     return Dataset(first.items, log, novel=first.novel, name="both")
 
 
+def test_items_that_the_query_tower_has_learnt_from_do_not_play_novel(tmp_path):
+    """The model knows neither of the last two topics; queries that are learnt from clicked one of them."""
+    old = build_old_model(tmp_path, topics=TOPICS - 2)
+    dataset = build_dataset("new", SHIFTED, begin=1000.0)
+    run = query_retraining._QueryRetraining(old, dataset, CONFIG, lambda line: None)
+    last = np.array([text.startswith(f"new{TOPICS - 1}") for text in run.texts])
+    rows, validation = run._validation(np.flatnonzero(last), np.flatnonzero(~last))
+    assert rows.tolist() == np.flatnonzero(last).tolist()
+    novel = [run.items.ids[row] for row in np.flatnonzero(validation.relevance.novel)]
+    assert novel == [*(f"{TOPICS - 1}-{number}" for number in range(ITEMS)), "unclicked"]
+
+
+def test_more_exposure_is_tried_where_the_tower_moves_and_none_was_given(old, retrained):
+    def tried(model):
+        return {
+            (one["extent"] > 0, round(one["exposure"], 2))
+            for one in model.about["keeps_items"]["compared"]
+            if one["expansion"] is None
+        }
+
+    moved = {(True, 0.1 + step) for step in (0.0, 0.05, 0.1, 0.2)}
+    assert {(one, round(exposure, 2)) for one, exposure in moved} | {(False, 0.1)} == tried(retrained)
+    chosen = retrained.about["keeps_items"]["chosen"]["exposure"]
+    assert retrained.calibration.exposure == retrained.about["constants"]["exposure"] == chosen
+    given = CONFIG.model_copy(update={"exposure": 0.3})
+    assert {
+        exposure for _, exposure in tried(retrain_queries(old, build_dataset("new", SHIFTED), given))
+    } == {0.3}
+
+
 def test_an_exposure_that_is_given_is_the_new_models(old):
     config = CONFIG.model_copy(update={"exposure": 0.7})
     kept = retrain_queries(old, build_dataset("new", range(10)), config)

@@ -37,14 +37,14 @@ def test_pairs_of_a_query_and_its_own_item_are_left_out():
     vectors = np.eye(3, 4, dtype=np.float32)
     relevance = Relevance(csr_array(np.array([[0, 1, 0]], np.float32)), np.zeros(3, bool), np.ones(3))
     query = np.array([[1.0, 0.9, 0.0]], np.float32)
-    assert HeldOutQueries(relevance, vectors, 0.0).quality(query).precision == 0.0
+    assert HeldOutQueries(relevance, vectors).quality(query, 0.0).precision == 0.0
     own = csr_array(np.array([[1, 0, 0]], np.float32))
-    assert HeldOutQueries(relevance, vectors, 0.0, own).quality(query).precision == 100.0
+    assert HeldOutQueries(relevance, vectors, own).quality(query, 0.0).precision == 100.0
 
 
 def test_the_exposure_counts_for_novel_items():
     vectors = np.array([[1, 0, 0], [0.9, 0, 1]], np.float32)
     relevance = Relevance(csr_array(np.array([[0, 1]], np.float32)), np.array([False, True]), np.zeros(2))
     query = np.array([[1.0, 0.0]], np.float32)
-    assert HeldOutQueries(relevance, vectors, 0.0).quality(query).precision == 0.0
-    assert HeldOutQueries(relevance, vectors, 0.2).quality(query).precision == 100.0
+    assert HeldOutQueries(relevance, vectors).quality(query, 0.0).precision == 0.0
+    assert HeldOutQueries(relevance, vectors).quality(query, 0.2).precision == 100.0

@@ -38,6 +38,10 @@ from metaxc.tuning import Relevance
 EXTENTS = (0.0, 0.25, 0.5, 1.0)
 """How far the query tower may move from the present one to the trained one."""
 
+EXPOSURE_STEPS = (0.0, 0.05, 0.1, 0.2)
+"""What may be added to the exposure. A tower that learns from clicks moves queries towards items that have many of
+them; novel items get back by their exposure what they lose by that."""
+
 MOST_VALIDATION_QUERIES = 2_000
 """As many as a fold has: more cost time, and the figures are certain to about a point."""
 
@@ -122,7 +126,7 @@ class _QueryRetraining:
                     )
         else:
             self.report(f"fewer than {FEWEST_QUERIES} new queries to choose by: the query tower stays")
-            chosen = QuerySide(self.model.encoder, self.model.expansion)
+            chosen = QuerySide(self.model.encoder, self.model.expansion, self.exposure)
         return self._assemble(self._fit(chosen), compared)
 
     def _hold_out(self) -> Rows:
@@ -176,40 +180,50 @@ class _QueryRetraining:
         queries to expand by, then all others."""
         rest = np.setdiff1d(np.arange(len(self.texts)), held)
         started_from, trained = self.model.encoder, self._train(rest)
-        rows, validation = self._validation(held)
-        before = QuerySide(started_from, self.model.expansion, kept=True)
-        embedded = self._embed(started_from)
-        compared = [(before, validation.quality(embedded[rows], before.expansion))]
+        rows, validation = self._validation(held, rest)
+        before = QuerySide(started_from, self.model.expansion, self.exposure, kept=True)
+        compared = [(before, validation.quality(self._expand(before, rows), self.exposure))]
+        steps = EXPOSURE_STEPS if self.config.exposure is None else EXPOSURE_STEPS[:1]
         for extent in EXTENTS if trained is not started_from else EXTENTS[:1]:
             encoder = self._blend(trained, extent)
-            embedded = self._embed(encoder)
-            expansion = None if before.expansion is None else self._expansion(embedded, rest)
-            quality = validation.quality(embedded[rows], expansion)
-            compared.append((QuerySide(encoder, expansion, extent), quality))
+            expansion = None
+            if before.expansion is not None:
+                expansion = self._expansion(self._embed(encoder), rest)
+            queries = self._expand(QuerySide(encoder, expansion), rows)
+            for step in steps if extent else steps[:1]:
+                side = QuerySide(encoder, expansion, self.exposure + step, extent)
+                compared.append((side, validation.quality(queries, side.exposure)))
         best = choose_query_side(compared)
         embedded = self._embed(best.encoder)
         expansion = self._expansion(embedded, rest)
         if expansion is not None:
-            for config, quality in validation.expansions(embedded[rows], expansion):
-                side = QuerySide(best.encoder, expansion.with_config(config), best.extent)
+            for config, quality in validation.expansions(embedded[rows], expansion, best.exposure):
+                side = replace(best, expansion=expansion.with_config(config), kept=False)
                 compared.append((side, quality))
         if best.expansion is not None:
-            compared.append((replace(best, expansion=None, kept=False), validation.quality(embedded[rows])))
+            side = replace(best, expansion=None, kept=False)
+            compared.append((side, validation.quality(embedded[rows], best.exposure)))
         return compared
 
-    def _validation(self, held: Rows) -> tuple[Rows, HeldOutQueries]:
-        """Rows of held-out queries, at most `MOST_VALIDATION_QUERIES`, and what they validate by."""
+    def _expand(self, side: QuerySide, rows: Rows) -> Floats:
+        """(rows, dim) float32: these queries as a query side scores them."""
+        queries = self._embed(side.encoder)[rows]
+        return queries if side.expansion is None else side.expansion.expand(queries)
+
+    def _validation(self, held: Rows, rest: Rows) -> tuple[Rows, HeldOutQueries]:
+        """Rows of held-out queries, at most `MOST_VALIDATION_QUERIES`, and what they validate by. Items that play novel
+        have no click that the model or the query tower has learnt from, as novel items will have none."""
         if len(held) > MOST_VALIDATION_QUERIES:
             random = np.random.default_rng(self.config.seed)
             held = np.sort(random.choice(held, MOST_VALIDATION_QUERIES, replace=False))
-        clicks = np.zeros(len(self.items))
+        clicks = np.bincount(self.clicks[rest].indices, minlength=len(self.items)).astype(np.float64)
+        novel = self._novel() & (clicks == 0)
         clicks[self.model.observed] = self.model.classifiers.clicks
         own = None
         if self.dataset.exclude_self:
             texts = [self.texts[row] for row in held.tolist()]
             own = own_text_pairs(texts, rows_by_text(self.items.texts), len(self.items))
-        relevance = Relevance(csr_array(self.clicks[held]), self._novel(), clicks)
-        return held, HeldOutQueries(relevance, self.vectors, self.exposure, own)
+        return held, HeldOutQueries(Relevance(csr_array(self.clicks[held]), novel, clicks), self.vectors, own)
 
     def _expansion(self, embedded: Floats, rows: Rows) -> QueryExpansion | None:
         """The training queries at `rows` and, unless these have them too, those that the model has."""
@@ -262,7 +276,7 @@ class _QueryRetraining:
 
     def _assemble(self, side: QuerySide, compared: Compared) -> Emmett:
         model, dataset = self.model, self.dataset
-        calibration = model.calibration.model_copy(update={"exposure": self.exposure})
+        calibration = model.calibration.model_copy(update={"exposure": side.exposure})
         record = TrainingRecord.of(dataset)
         return Emmett(
             side.encoder,
@@ -295,7 +309,7 @@ class _QueryRetraining:
             "inputs": retraining_inputs(model, self.dataset, self.config),
             "constants": {
                 **about.get("constants", {}),
-                "exposure": self.exposure,
+                "exposure": side.exposure,
                 "expansion": chosen["expansion"],
             },
             "novel_items": {"held_out": marked, "without_clicks": len(unclicked) - marked},

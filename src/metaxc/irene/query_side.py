@@ -27,19 +27,26 @@ class QuerySide:
     Args:
         encoder: Encodes queries.
         expansion: Expands them; None for no expansion.
+        exposure: Their last coordinate.
         extent: How far the query tower has moved, from 0 (the present one) to 1 (as trained).
         kept: Whether the training queries of the expansion are those that the model had.
     """
 
     encoder: Encoder
     expansion: QueryExpansion | None
+    exposure: float = 0.0
     extent: float = 0.0
     kept: bool = False
 
     def describe(self) -> dict[str, Any]:
         """What was chosen, for people and reports."""
         expansion = None if self.expansion is None else self.expansion.config.model_dump()
-        return {"extent": self.extent, "expansion": expansion, "expansion_queries_kept": self.kept}
+        return {
+            "extent": self.extent,
+            "exposure": self.exposure,
+            "expansion": expansion,
+            "expansion_queries_kept": self.kept,
+        }
 
 
 Compared = list[tuple[QuerySide, MixedQuality]]
@@ -52,19 +59,23 @@ class HeldOutQueries:
     Args:
         relevance: What they clicked.
         vectors: (items, dim + 1) float32 vectors of all items.
-        exposure: The last coordinate of every query.
         own: (queries, items) pairs that are left out of a ranking, because the item's text is the query; None for none.
     """
 
-    def __init__(self, relevance: Relevance, vectors: Floats, exposure: float, own: csr_array | None = None):
-        self.relevance, self.vectors, self.exposure, self.own = relevance, vectors, exposure, own
+    def __init__(self, relevance: Relevance, vectors: Floats, own: csr_array | None = None):
+        self.relevance, self.vectors, self.own = relevance, vectors, own
 
-    def quality(self, queries: Floats, expansion: QueryExpansion | None = None) -> MixedQuality:
-        """How well (queries, dim) embeddings find what was clicked."""
-        return self._rank(queries if expansion is None else expansion.expand(queries))
+    def quality(self, queries: Floats, exposure: float) -> MixedQuality:
+        """How well (queries, dim) embeddings, expanded where they are to be, find what was clicked."""
+        extra = 0 if self.own is None else int(np.diff(self.own.indptr).max(initial=0))
+        k = min(DEPTH + extra, len(self.vectors))
+        ranked, _ = top_k(query_vectors(queries, exposure), self.vectors, k)
+        return self.relevance.quality(
+            ranked if self.own is None else without_pairs(ranked, self.own)[:, :DEPTH]
+        )
 
     def expansions(
-        self, queries: Floats, expansion: QueryExpansion
+        self, queries: Floats, expansion: QueryExpansion, exposure: float
     ) -> Iterator[tuple[ExpansionConfig, MixedQuality]]:
         """Ways to expand (queries, dim) embeddings by training queries, with the quality of each."""
         rows, scores = expansion.nearest(queries, max(k for k, _ in EXPANSION_NEIGHBOURS))
@@ -72,15 +83,7 @@ class HeldOutQueries:
             direction = expansion.direction(rows[:, :k], scores[:, :k], temperature)
             for strength in EXPANSION_STRENGTHS:
                 config = ExpansionConfig(neighbours=k, temperature=temperature, strength=strength)
-                yield config, self._rank(queries + np.float32(strength) * direction)
-
-    def _rank(self, expanded: Floats) -> MixedQuality:
-        extra = 0 if self.own is None else int(np.diff(self.own.indptr).max(initial=0))
-        k = min(DEPTH + extra, len(self.vectors))
-        ranked, _ = top_k(query_vectors(expanded, self.exposure), self.vectors, k)
-        return self.relevance.quality(
-            ranked if self.own is None else without_pairs(ranked, self.own)[:, :DEPTH]
-        )
+                yield config, self.quality(queries + np.float32(strength) * direction, exposure)
 
 
 def choose_query_side(compared: Compared) -> QuerySide:
