@@ -12,6 +12,7 @@ from metaxc.catalog.generation_record import EARLIER_MODELS, ITEM_SIDE, earlier_
 from metaxc.catalog.lifecycle import Lifecycle
 from metaxc.catalog.model_switch import ModelSwitch
 from metaxc.emmett import Calibration
+from metaxc.emmett.model_identity import item_fingerprint
 from metaxc.errors import MetaxcError
 
 ROWS = (
@@ -194,7 +195,7 @@ def test_a_catalog_of_an_older_version_is_migrated_by_the_models_own_record(
         assert migrate(folder, kept_model)
     with Catalog.open(folder, kept_model) as opened:
         assert rows(opened.store) == before
-        assert opened.store.metadata[ITEM_SIDE] == model.item_fingerprint
+        assert opened.store.metadata[ITEM_SIDE] == item_fingerprint(model)
         assert opened.store.metadata[EARLIER_MODELS] == model.fingerprint
     assert migrate(folder, other_model)
     with Catalog.open(folder, other_model, read_only=True) as opened:

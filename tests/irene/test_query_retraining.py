@@ -17,6 +17,7 @@ from world_model import build_model
 from metaxc.data import ClickLog, Dataset, Texts
 from metaxc.data.clicks import training_clicks
 from metaxc.emmett import Calibration, Emmett, ExpansionConfig, QueryExpansion
+from metaxc.emmett.model_identity import item_fingerprint
 from metaxc.emmett.training_record import hash_texts
 from metaxc.irene import IreneConfig, query_retraining
 from metaxc.irene.query_retraining import retrain_queries, retraining_inputs
@@ -47,7 +48,7 @@ def test_the_item_side_is_kept_to_the_last_bit(old, retrained):
     texts = ["item2 more1", "item5"]
     np.testing.assert_array_equal(retrained.represent(texts), old.represent(texts))
     np.testing.assert_array_equal(retrained.vectors[count:], old.represent(["more5"]))
-    assert retrained.item_fingerprint == old.item_fingerprint
+    assert item_fingerprint(retrained) == item_fingerprint(old)
     assert retrained.fingerprint != old.fingerprint
     assert np.abs(retrained.encode_queries(["new0"]) - old.encode_queries(["new0"])).max() > 0.1
 
@@ -60,9 +61,9 @@ def test_the_record_says_which_items_are_kept_and_survives_saving(old, retrained
     retrained.save(tmp_path / "new")
     loaded = Emmett.load(tmp_path / "new")
     assert loaded.fingerprint == retrained.fingerprint
-    assert loaded.item_fingerprint == old.item_fingerprint
+    assert item_fingerprint(loaded) == item_fingerprint(old)
     kept = loaded.about["keeps_items"]
-    assert (kept["item_side"], kept["models"]) == (old.item_fingerprint, [old.fingerprint])
+    assert (kept["item_side"], kept["models"]) == (item_fingerprint(old), [old.fingerprint])
     again = retrain_queries(loaded, build_dataset("new", SHIFTED, begin=1000.0), CONFIG)
     assert again.about["keeps_items"]["models"] == [old.fingerprint, retrained.fingerprint]
     assert again.about["keeps_items"]["new_queries"] == 0
@@ -144,7 +145,7 @@ def test_an_exposure_that_is_given_is_the_new_models(old):
     config = CONFIG.model_copy(update={"exposure": 0.7})
     kept = retrain_queries(old, build_dataset("new", range(10)), config)
     assert kept.encode_queries(["old0"])[0, -1] == np.float32(0.7)
-    assert kept.item_fingerprint == old.item_fingerprint
+    assert item_fingerprint(kept) == item_fingerprint(old)
     assert kept.about["constants"]["exposure"] == 0.7
 
 
@@ -209,10 +210,10 @@ def test_an_encoder_without_a_query_tower_gets_newer_training_queries_alone(worl
 
 def test_a_model_with_other_items_or_constants_has_another_item_side(world):
     model = build_model(world, neighbours=4)
-    assert build_model(world, neighbours=4).item_fingerprint == model.item_fingerprint
-    assert build_model(world, neighbours=5).item_fingerprint != model.item_fingerprint
+    assert item_fingerprint(build_model(world, neighbours=4)) == item_fingerprint(model)
+    assert item_fingerprint(build_model(world, neighbours=5)) != item_fingerprint(model)
     other = build_model(world, neighbours=4, calibration=Calibration(own=1.0))
-    assert other.item_fingerprint != model.item_fingerprint
+    assert item_fingerprint(other) != item_fingerprint(model)
     exposed = build_model(world, neighbours=4, calibration=Calibration(exposure=1.0))
-    assert exposed.item_fingerprint == model.item_fingerprint
+    assert item_fingerprint(exposed) == item_fingerprint(model)
     assert exposed.fingerprint != model.fingerprint

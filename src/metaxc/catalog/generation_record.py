@@ -12,6 +12,7 @@ from metaxc.catalog.connections import connect, translated_errors
 from metaxc.catalog.schema import DATABASE, read_metadata
 from metaxc.catalog.store import Store
 from metaxc.emmett import Emmett
+from metaxc.emmett.model_identity import item_fingerprint
 
 MODEL_FOLDER = "model folder"
 """The metadata that says where the model of a migrated catalog was, so that readers find it."""
@@ -32,8 +33,8 @@ IN_STEP = "in step"
 alone."""
 
 ITEM_SIDE = "item side"
-"""The metadata that identifies what the item vectors were computed with (`Emmett.item_fingerprint`). Catalogs of older
-versions do not have it."""
+"""The metadata that identifies what the item vectors were computed with (`metaxc.emmett.model_identity`). Catalogs of
+older versions do not have it."""
 
 EARLIER_MODELS = "earlier models"
 """The metadata that names the fingerprints of models that the catalog had before with the same item vectors."""
@@ -88,7 +89,7 @@ def has_item_vectors(metadata: Mapping[str, str], model: Emmett) -> bool:
     """
     recorded = metadata.get(ITEM_SIDE)
     if recorded is not None:
-        return recorded == model.item_fingerprint
+        return recorded == item_fingerprint(model)
     return metadata["model"] in kept_models(model)
 
 
@@ -106,7 +107,7 @@ def model_metadata(model: Emmett) -> dict[str, str]:
     """What a catalog records of its model."""
     return {
         "model": model.fingerprint,
-        ITEM_SIDE: model.item_fingerprint,
+        ITEM_SIDE: item_fingerprint(model),
         "dim": str(model.encoder.dim),
         "exposure": repr(model.calibration.exposure + 0.0),  # never −0.0
     }

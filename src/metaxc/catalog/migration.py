@@ -6,9 +6,9 @@ during a last round has a generation that lacks nothing. Keys and click numbers 
 
 Everything that a killed build has written is used by the next one.
 
-Where both models have the same item side (`Emmett.item_fingerprint`), nothing is computed: the new generation begins as
-a copy of the database, and later changes are copied as they stand. Clicks keep the embeddings with which they became a
-part of their item's vector; known queries, which belong to no item, are encoded again.
+Where both models have the same item side (`metaxc.emmett.model_identity.item_fingerprint`), no item is computed: the
+new generation begins as a copy of the database, and later changes are copied as they stand. Clicks keep the embeddings
+with which they became a part of their item's vector; known queries, which belong to no item, are encoded again.
 """
 
 from __future__ import annotations

@@ -26,12 +26,7 @@ from metaxc.data.same_texts import own_text_pairs, rows_by_text
 from metaxc.data.text_lists import as_texts
 from metaxc.emmett.hits import Hits, html_table, list_hits, top_k_except
 from metaxc.emmett.model_folder import read_model, write_model
-from metaxc.emmett.model_identity import (
-    compute_fingerprint,
-    compute_item_fingerprint,
-    describe_model,
-    find_item,
-)
+from metaxc.emmett.model_identity import compute_fingerprint, describe_model, find_item
 from metaxc.emmett.neighbour_pool import NeighbourPool, TrainedPool
 from metaxc.emmett.pipeline import Explanation, MetaClassifierPipeline
 from metaxc.emmett.query_expansion import QueryExpansion
@@ -367,8 +362,10 @@ class Emmett:
             raise DataError(f"An empty {what}", got=f"position {empty[0]}", expected=f"the {what}'s text")
         return encode(given)
 
-    fingerprint = cached_property(compute_fingerprint)
-    item_fingerprint = cached_property(compute_item_fingerprint)
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identifies the model: the same fingerprint means the same meta-classifiers."""
+        return compute_fingerprint(self)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model folder atomically. A selector that calls a function is not written and must be passed to

@@ -57,7 +57,7 @@ def describe_novel(novel_items: Mapping[str, int]) -> str:
 
 
 def compute_fingerprint(model: Emmett) -> str:
-    """Identifies a model: the same fingerprint means the same meta-classifiers."""
+    """See `Emmett.fingerprint`."""
     calibration = model.calibration.model_dump()
     # Models of the time before these two existed keep their fingerprints, and catalogs open with them.
     for name in ("novelty_prior", "exposure"):
@@ -78,7 +78,7 @@ def compute_fingerprint(model: Emmett) -> str:
     )
 
 
-def compute_item_fingerprint(model: Emmett) -> str:
+def item_fingerprint(model: Emmett) -> str:
     """Identifies the item side of a model: the encoder of items, classifiers, neighbours, generator and calibration.
 
     The query side is the rest: the encoder of queries, the query layer, the query expansion and the exposure. Models

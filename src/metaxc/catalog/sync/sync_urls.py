@@ -12,6 +12,7 @@ from metaxc.catalog.records import CatalogHit
 from metaxc.catalog.sync.sync_target import SyncError, SyncState, SyncTarget, target_errors
 from metaxc.data.input_rules import validate_query
 from metaxc.emmett import Emmett
+from metaxc.emmett.model_identity import item_fingerprint
 from metaxc.errors import ConfigError
 
 FORMS = (
@@ -111,7 +112,7 @@ def _has_item_vectors(state: SyncState, model: Emmett) -> bool:
     return (
         state.model in kept_models(model)
         if state.item_side is None
-        else state.item_side == model.item_fingerprint
+        else state.item_side == item_fingerprint(model)
     )
 
 
