@@ -154,17 +154,17 @@ class TestExposure:
 
         response = float(model.encode_queries(["t0"], 1.0)[0, -1])
         assert 0.9 < response < 1.1  # a query like the training queries
-        low, by_low = ranks(-2.5)
+        low, by_low = ranks(-5.0)
         as_trained, by_default = ranks(None)
-        high, by_high = ranks(0.5)
+        high, by_high = ranks(5.0)
         assert low >= 5 > as_trained >= high == 0
-        assert by_high["i4"] - by_low["i4"] == pytest.approx(3 * response, abs=1e-5)
+        assert by_high["i4"] - by_low["i4"] == pytest.approx(10 * response, abs=1e-4)
         novelty = float(model.vectors[model.observed[0], -1])
         assert 0 < novelty < 0.2  # 20 clicks
         for name in ("i0", "i50"):
-            assert by_high[name] - by_low[name] == pytest.approx(3 * response * novelty, abs=1e-5)
+            assert by_high[name] - by_low[name] == pytest.approx(10 * response * novelty, abs=1e-4)
         chosen = model.calibration.exposure
-        assert by_default["i4"] - by_low["i4"] == pytest.approx(response * (chosen + 2.5), abs=1e-5)
+        assert by_default["i4"] - by_low["i4"] == pytest.approx(response * (chosen + 5.0), abs=1e-4)
 
     def test_an_item_with_very_many_clicks_keeps_its_score(self, model):
         clicks = np.full(len(model.observed), 10**8)
@@ -187,11 +187,12 @@ class TestExposure:
 
     def test_a_query_to_which_no_classifier_responds_has_little_of_it(self, model):
         """The exposure is proportional to the best score of an observed item's classifier."""
+        model = with_parts(model, calibration=model.calibration.model_copy(update={"response_unit": 0.5}))
         known = model.embed_queries(["t0"])
         unknown = np.linalg.svd(model.classifiers.weights)[2][-1:].astype(np.float32)
         assert np.abs(model.classifiers.weights @ unknown[0]).max() < 1e-3
         exposures = model.encode_queries(np.concatenate([known, unknown]), 0.4)[:, -1]
-        expected = 0.4 * (model.classifiers.weights @ known[0]).max() / model.calibration.response_unit
+        expected = 0.4 * (model.classifiers.weights @ known[0]).max() / 0.5
         assert exposures == pytest.approx([expected, 0.4 * LEAST_RESPONSE], rel=1e-5)
 
 

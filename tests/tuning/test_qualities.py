@@ -6,7 +6,7 @@ import torch
 from scipy.sparse import csr_array
 
 from metaxc.tuning import MixedQuality, Quality, Relevance, ranking_quality
-from metaxc.tuning.qualities import SLACK, mean_mixed_quality, mean_quality
+from metaxc.tuning.qualities import SLACK, SLICE_PRIOR, mean_mixed_quality, mean_quality
 
 # Items 0 to 3 are observed with 1, 5, 12 and 200 clicks, items 4 and 5 are novel.
 NOVEL = np.array([False, False, False, False, True, True])
@@ -68,12 +68,11 @@ def test_a_shortfall_is_the_sum_of_what_is_missing_in_each_slice():
     assert alone.shortfall(alone) == 0
 
 
-def test_a_shortfall_within_the_standard_error_counts_nothing():
-    """Of 100 pairs half are found: the standard error is 5 points. Of one pair nothing is known."""
-    alone = mixed(by_clicks=[50, 100, *[np.nan] * 5], pairs=[100, 1, 0, 0, 0, 0, 0])
-    np.testing.assert_allclose(alone.slice_errors()[:2], [5, 43.3], atol=0.1)
-    assert mixed(by_clicks=[45.1, 57, *[np.nan] * 5]).shortfall(alone) == 0
-    assert mixed(by_clicks=[41, 57, *[np.nan] * 5]).shortfall(alone) == pytest.approx(4)
+def test_a_slice_counts_by_its_number_of_pairs():
+    """At the prior it counts half; of one pair next to nothing is known."""
+    alone = mixed(by_clicks=[50, 100, *[np.nan] * 5], pairs=[int(SLICE_PRIOR), 1, 0, 0, 0, 0, 0])
+    assert mixed(by_clicks=[42, 100, *[np.nan] * 5]).shortfall(alone) == pytest.approx(4)
+    assert mixed(by_clicks=[50, 0, *[np.nan] * 5]).shortfall(alone) == pytest.approx(100 / (1 + SLICE_PRIOR))
 
 
 def test_the_mean_over_folds_takes_slices_where_they_are_known():

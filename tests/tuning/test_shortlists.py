@@ -81,7 +81,7 @@ def test_of_many_items_they_hold_those_that_any_setting_ranks_first():
     """Over all values of the ladders; a strongly negative exposure, which no probe has, is where they are off most."""
     world = build(2_000, 300, 200, 24, 0)
     shortlist = Shortlist(*world)
-    assert shortlist.rows.shape == (300, 178)  # of 2,000
+    assert shortlist.rows.shape == (300, 163)  # of 2,000
     random = np.random.default_rng(0)
     off, novel_off = [], []
     for _ in range(150):

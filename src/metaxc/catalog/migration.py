@@ -5,6 +5,10 @@ carries a sequence number, and the new generation notes up to which one it has t
 during a last round has a generation that lacks nothing. Keys and click numbers stay, and are not given out again.
 
 Everything that a killed build has written is used by the next one.
+
+Where both models have the same item side (`metaxc.emmett.model_identity.item_fingerprint`), no item is computed: the
+new generation begins as a copy of the database, and later changes are copied as they stand. Clicks keep the embeddings
+with which they became a part of their item's vector; known queries, which belong to no item, are encoded again.
 """
 
 from __future__ import annotations
@@ -13,42 +17,42 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from metaxc.arrays import Floats
-from metaxc.catalog.catalog_folder import CatalogFolder
 from metaxc.catalog.embedding_space import has_same_space, vectors_required
 from metaxc.catalog.file_positions import CLICK_FILES, ITEM_FILES
 from metaxc.catalog.generation_record import (
+    EARLIER_MODELS,
     FOLLOWS,
     IN_STEP,
-    MODEL_FOLDER,
+    MOST_EARLIER,
     PREVIOUS,
     STALE,
     Previous,
-    model_metadata,
-    read_previous,
+    earlier_models,
+    has_item_vectors,
 )
 from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.item_clicks import ItemClicks, read_item_clicks
 from metaxc.catalog.lifecycle import Lifecycle, Stage
 from metaxc.catalog.records import CatalogSettings, ItemRow
 from metaxc.catalog.schema import (
+    CLICK_SUMS,
     CLICKS,
     ITEMS,
     QUERIES,
     decode_vector,
     decode_vectors,
     encode_vector,
+    has_click_sums,
     placeholders,
     read_metadata,
 )
 from metaxc.catalog.store import Store, Transaction, read_sequence
 from metaxc.emmett import Emmett
-from metaxc.errors import MetaxcError
 
 MIGRATION_BLOCK = 256
 """Items that a migration writes in one transaction."""
@@ -62,34 +66,6 @@ Progress = Callable[[int, int], None]
 def embed_texts(encode: Callable[[Sequence[str]], Floats], texts: Sequence[str], dim: int) -> Floats:
     """(n, dim) float32; an encoder need not accept an empty list."""
     return encode(texts) if texts else np.empty((0, dim), np.float32)
-
-
-def resume_or_create(folder: CatalogFolder, old: Store, model: Emmett, model_folder: Path | None) -> Store:
-    """A generation of this model to continue: one that an earlier run has begun, the one that was in use before, or a
-    new one."""
-    previous, sequence = read_previous(old), old.sequence
-    for generation in folder.unfinished():
-        try:
-            store = Store(generation)
-        except MetaxcError:
-            continue  # stopped before its database was complete, or damaged
-        if (store.uuid, store.metadata["model"]) == (old.uuid, model.fingerprint):
-            name, _, at = store.metadata.get(FOLLOWS, "").partition(" ")
-            if name == old.folder.name and int(at) <= sequence:
-                return store
-            if previous is not None and generation.name == previous.generation:
-                with store.transaction() as transaction:
-                    transaction.metadata |= {FOLLOWS: f"{old.folder.name} {previous.at}", IN_STEP: "yes"}
-                return store
-        store.close()
-    metadata = {
-        "uuid": old.uuid,
-        **model_metadata(model),
-        "settings": old.metadata["settings"],
-        FOLLOWS: f"{old.folder.name} {sequence}",
-        **({} if model_folder is None else {MODEL_FOLDER: str(model_folder.resolve())}),
-    }
-    return Store.create(folder.next(), metadata)
 
 
 class Migration:
@@ -114,6 +90,7 @@ class Migration:
         metadata = self._new_metadata()
         self.sequence = int(metadata[FOLLOWS].split()[1])
         self.in_step = metadata.get(IN_STEP) == "yes"
+        self.copies = has_item_vectors(old.metadata, model)
         self.done = {row[0] for row in new.fetch_all("SELECT key FROM items")}
 
     def use_follower(self, follower: IndexFollower) -> None:
@@ -176,8 +153,10 @@ class Migration:
             previous = Previous(
                 self.old.folder.name, transaction.sequence, self.old.metadata["model"], previous_model_folder
             )
+            earlier = [*earlier_models(metadata), metadata["model"]] if self.copies else []
             transaction.metadata |= dict.fromkeys((FOLLOWS, STALE, IN_STEP), "") | {
                 PREVIOUS: json.dumps(asdict(previous)),
+                EARLIER_MODELS: " ".join(list(dict.fromkeys(earlier))[-MOST_EARLIER:]),
                 **{kind.name: metadata[kind.name] for kind in FILES if kind.name in metadata},
             }
 
@@ -221,6 +200,10 @@ class Migration:
             if clicks >= self.lifecycle.observe_after and id not in self.trained and self.lifecycle.can_grow
         ]
         total = len(rows) if first else 0
+        if self.copies:
+            self._write_blocks([key for key, _, _ in rows], total)
+            self._reload_observed()
+            return
         self._write_blocks(informing, total)
         self._reload_observed()
         for block in _blocks(informing, self.block):
@@ -231,7 +214,10 @@ class Migration:
 
     def _write_blocks(self, keys: Sequence[int], total: int) -> None:
         for block in _blocks([key for key in keys if not (total and key in self.done)], self.block):
-            self._write_block(block, during_changes=not total)
+            if self.copies:
+                self._copy_block(block)
+            else:
+                self._write_block(block, during_changes=not total)
             self.done |= set(block)
             if total:
                 self.progress(len(self.done), total)
@@ -283,6 +269,34 @@ class Migration:
         return [
             by_text[row.text] if row.text in by_text else before.rows[row.key].embedding for row in stored
         ]
+
+    def _copy_block(self, keys: Sequence[int]) -> None:
+        """Write items as they stand in the old generation, with their vectors and clicks."""
+        where = f"WHERE key IN ({placeholders(len(keys))})"
+        with self.old.read_snapshot(own_connection=True) as connection:
+            rows = [ItemRow.from_values(row) for row in connection.execute(f"{ITEMS.select} {where}", keys)]
+            clicks = connection.execute(f"{CLICKS.select} {where} ORDER BY number", keys).fetchall()
+            sums: list[Any] = []
+            if has_click_sums(read_metadata(connection)):
+                sums = connection.execute(f"{CLICK_SUMS.select} {where}", keys).fetchall()
+        before = _Known(self.new, [row.key for row in rows], [row.id for row in rows])
+        with self.new.transaction() as transaction:
+            for key, tags in before.others:
+                transaction.remove_item(key, tags)
+            for row in rows:
+                known = before.rows.get(row.key)
+                since = None if known is None else known.since
+                if row.since is not None:
+                    row = replace(row, since=since or transaction.sequence)
+                transaction.put(ITEMS, replace(row, sequence=transaction.sequence).values())
+                transaction.replace_tags(row.key, () if known is None else known.tags, row.tags)
+                transaction.delete(CLICK_SUMS, row.key)
+            for number in set(before.clicks) - {click[0] for click in clicks}:
+                transaction.delete(CLICKS, number)
+            for click in clicks:
+                transaction.put(CLICKS, click)
+            for total in sums:
+                transaction.put(CLICK_SUMS, total)
 
     def _note_stale(
         self, transaction: Transaction, before: Sequence[ItemRow], after: Sequence[Stage]

@@ -20,6 +20,11 @@ from metaxc.metrics import CLICK_SLICES, harmonic_mean, hits, precision, recall,
 SLACK = 0.3
 """Points of quality; half the standard error of three folds of 2,000 validation queries."""
 
+SLICE_PRIOR = 200.0
+"""Pairs at which a slice by clicks counts half: its standard error is then about three points. Nothing is allowed for
+beyond that. Where a slice might fall below the encoder alone by its standard error, the search used all of it, and
+items with a few clicks fell further below on test queries (docs/decisions.md)."""
+
 DEPTH = 10
 """Results per query that count."""
 
@@ -74,21 +79,16 @@ class MixedQuality(Quality):
         return float(harmonic_mean(np.array(self.novel), np.array(self.observed)))
 
     def shortfall(self, other: MixedQuality) -> float:
-        """How far the slices by clicks are below those of another ranking, beyond its standard error; the sum. Each
-        slice counts over all queries or over the unfamiliar ones, whichever is further below."""
-        below = np.maximum(other.by_clicks - other.slice_errors() - self.by_clicks, 0.0)
+        """How far the slices by clicks are below those of another ranking; the sum. Each slice counts over all queries
+        or over the unfamiliar ones, whichever is further below, and by its number of pairs (`SLICE_PRIOR`)."""
+        below = _missing(other.by_clicks, self.by_clicks, other.pairs)
         if (
             self.unfamiliar is not None
             and other.unfamiliar is not None
             and other.unfamiliar_pairs is not None
         ):
-            errors = _standard_errors(other.unfamiliar, other.unfamiliar_pairs)
-            below = np.fmax(below, other.unfamiliar - errors - self.unfamiliar)
-        return float(np.nansum(below))
-
-    def slice_errors(self) -> Doubles:
-        """(slices,) the standard error of each slice, in points."""
-        return _standard_errors(self.by_clicks, self.pairs)
+            below = np.maximum(below, _missing(other.unfamiliar, self.unfamiliar, other.unfamiliar_pairs))
+        return float(below.sum())
 
     def to_dict(self) -> dict[str, float]:
         """The figures by the metrics' names."""
@@ -101,12 +101,10 @@ class MixedQuality(Quality):
         }
 
 
-def _standard_errors(by_clicks: Doubles, pairs: Rows) -> Doubles:
-    """(slices,) in points. Half a pair is added to both outcomes, so that a slice of few pairs is never certain."""
-    known = pairs.astype(np.float64)
-    share = (by_clicks / 100 * known + 0.5) / (known + 1)
-    errors: Doubles = 100 * np.sqrt(share * (1 - share) / np.maximum(known, 1))
-    return errors
+def _missing(wanted: Doubles, found: Doubles, pairs: Rows) -> Doubles:
+    """(slices,) the points that are missing, less where a slice has few pairs; 0 where it has none."""
+    missing: Doubles = np.nan_to_num(np.maximum(wanted - found, 0.0)) * pairs / (pairs + SLICE_PRIOR)
+    return missing
 
 
 def mean_quality(found: Sequence[Quality]) -> Quality:

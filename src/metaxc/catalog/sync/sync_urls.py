@@ -7,11 +7,13 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from metaxc.arrays import Floats
+from metaxc.catalog.generation_record import kept_models
 from metaxc.catalog.given_vectors import encode_queries
 from metaxc.catalog.reader import SAME_TEXTS, without_own
 from metaxc.catalog.records import CatalogHit
-from metaxc.catalog.sync.sync_target import SyncError, SyncTarget, target_errors
+from metaxc.catalog.sync.sync_target import SyncError, SyncState, SyncTarget, target_errors
 from metaxc.emmett import Emmett
+from metaxc.emmett.model_identity import item_fingerprint
 from metaxc.errors import ConfigError
 
 FORMS = (
@@ -76,7 +78,7 @@ def search_target(
 
     Args:
         target: The place in the vector store.
-        model: The model of the catalog that was synchronised; another one is refused.
+        model: The model of the catalog that was synchronised, or one with the same item side; another one is refused.
         queries: Texts, which the model encodes and expands; (dim,) embeddings, which it expands; or (dim + 1,) vectors
             with their exposure, as `CatalogReader.encode` returns them.
         k: Number of items per query.
@@ -94,7 +96,7 @@ def search_target(
             )
         state = tables[table]
         vectors = encode_queries(list(queries), model, exposure)
-        if (state.model, state.dim) != (model.fingerprint, vectors.shape[1]):
+        if not _has_item_vectors(state, model) or state.dim != vectors.shape[1]:
             raise SyncError(
                 "The vector store holds vectors of another model",
                 got=f"{target.label}: model {state.model[:16]}, {state.dim} numbers per vector",
@@ -107,6 +109,18 @@ def search_target(
         return found
     names = texts or [query if isinstance(query, str) else "" for query in queries]
     return [without_own(name, hits, k) for name, hits in zip(names, found, strict=True)]
+
+
+def _has_item_vectors(state: SyncState, model: Emmett) -> bool:
+    """Whether a model can search the vectors of a table. Tables of older versions name no item side: there the model
+    must be the one that computed them, or say that it keeps the items of that one."""
+    if state.model == model.fingerprint:
+        return True
+    return (
+        state.model in kept_models(model)
+        if state.item_side is None
+        else state.item_side == item_fingerprint(model)
+    )
 
 
 def _invalid_url(url: str) -> ConfigError:
