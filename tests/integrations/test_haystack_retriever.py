@@ -39,6 +39,6 @@ def test_a_saved_pipeline_has_the_settings_and_not_the_token(service, secret, to
     pipeline.add_component("retriever", made)
     saved = pipeline.dumps()
     assert token not in saved
-    again = Pipeline.loads(saved)
+    again = Pipeline.loads(saved, allowed_modules=[MetaxcRetriever.__module__])
     documents = again.run({"retriever": {"query": QUERY}})["retriever"]["documents"]
     assert found(documents) == expect(QUERY, k=3, tags=["fruit"], states=["novel"], exposure=7.0)
