@@ -32,6 +32,7 @@ from metaxc.serve.callers import identify_caller
 from metaxc.serve.http_errors import NotReadyError
 from metaxc.serve.middleware import QueueName, RoutePolicy
 from metaxc.serve.model_switcher import ModelFolders, ModelSwitcher
+from metaxc.serve.model_watcher import ModelWatcher
 from metaxc.serve.prometheus_metrics import Metrics
 from metaxc.serve.request_queue import ONE_SLICE, QueuedRequest, RequestQueue
 from metaxc.serve.search_batcher import SearchBatcher
@@ -71,6 +72,7 @@ class Service:
         self._models, self._on_switched = models, on_switched
         self._served: ServedCatalog | None = None
         self._switcher: ModelSwitcher | None = None
+        self._watcher: ModelWatcher | None = None
         self._cutter: Cutter | None = None
         self._opening: asyncio.Task[None] | None = None
 
@@ -96,6 +98,8 @@ class Service:
         return None if self._served is None else self._served.catalog
 
     async def _close_catalog(self) -> None:
+        if self._watcher is not None:
+            await asyncio.to_thread(self._watcher.stop)
         if self._switcher is not None:
             await asyncio.to_thread(self._switcher.stop)
         for queue in self.queues.values():
@@ -158,8 +162,19 @@ class Service:
             lambda function: write.put(RunInTurn(function)).result.result(),
             self._use_switched,
             self._on_switched,
+            self.metrics.observe_switch,
         )
         self.state = "ready"
+        if self._models is not None and self._models.watched is not None and not catalog.read_only:
+            begin = self._switcher.start
+            self._watcher = ModelWatcher(
+                self._models.watched,
+                lambda folder: write.put(
+                    RunInTurn(partial(begin, SwitchRequest(model=str(folder))))
+                ).result.result(),
+                self._switcher.find_known_folders,
+            )
+            self._watcher.start()
 
     def _use_model(self, catalog: Catalog) -> None:
         """Cut requests as the catalog's encoder reads texts."""
