@@ -146,7 +146,7 @@ def export_encoder(
     vectors of items come from a catalog. The folder is compared with the model before it is written.
     """
     set_threads(threads)
-    from metaxc.emmett.query_tower import TOWER_KIND, export_query_tower
+    from metaxc.emmett.query_tower_export import TOWER_KIND, export_query_tower
     from metaxc.output_claims import claim_folder
 
     weights = [Path(base)] if base is not None and Path(base).is_dir() else []

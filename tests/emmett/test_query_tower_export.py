@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from metaxc.classifiers import Classifiers
 from metaxc.classifiers.classifiers import normalize_rows
 from metaxc.emmett import Calibration, Emmett, ExpansionConfig, QueryExpansion
-from metaxc.emmett.query_tower import export_query_tower
+from metaxc.emmett.query_tower_export import export_query_tower
 from metaxc.encoders import Pretrained
 from metaxc.encoders.adapted import Adapted, Static, TwoTowers
 from metaxc.encoders.base_names import Prompts
@@ -189,7 +189,7 @@ def test_a_model_of_vectors_is_refused(world, tmp_path):
 
 def test_a_tower_that_differs_from_the_model_is_not_written(build, tmp_path, monkeypatch):
     model = build()
-    monkeypatch.setattr("metaxc.emmett.query_tower.TOLERANCE", -1.0)
+    monkeypatch.setattr("metaxc.emmett.query_tower_export.TOLERANCE", -1.0)
     with pytest.raises(ModelError, match="does not compute the model's vectors"):
         export_query_tower(model, tmp_path / "tower")
     assert not (tmp_path / "tower").exists()
