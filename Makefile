@@ -4,7 +4,9 @@
 # make wheel-check   build the source distribution and the wheel, and try the wheel in a fresh environment
 # make docs   build the documentation site in site/
 # make test-lowest   the tests with the lowest versions that pyproject.toml allows, in an environment of their own
-# make lock   write requirements.lock from constraints.txt
+# make test-integrations   the retrievers for LangChain, LlamaIndex and Haystack, in an environment of their own
+# make examples   run the examples of examples/ on a small shop, each in a temporary folder
+# make lock   write the lock files from constraints.txt and constraints-integrations.txt
 # All work from any state, again and again.
 
 PYTHON ?= python3
@@ -14,13 +16,14 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export HF_HUB_OFFLINE := 1
 
+INTEGRATIONS := .venv-integrations
 LOWEST := .venv-lowest
 # What test-lowest runs. All of it takes several minutes; test-lowest-ci takes the tests that use the dependencies most.
 LOWEST_TESTS ?= tests
 LOWEST_CI := tests/data tests/emmett tests/serve tests/test_dependencies.py \
 	$(addprefix tests/encoders/test_,cache_folder.py encoder_folder.py onnx_graph.py pretrained.py)
 
-.PHONY: demo docs test test-slow test-lowest test-lowest-ci check wheel-check setup lock clean
+.PHONY: demo docs examples test test-integrations test-slow test-lowest test-lowest-ci check wheel-check setup lock clean
 
 setup: $(READY)
 
@@ -37,10 +40,29 @@ $(READY): pyproject.toml requirements.lock
 lock:
 	@$(PYTHON) -m venv $(VENV)-lock
 	@$(VENV)-lock/bin/python -m pip --quiet install uv
-	@grep '^#' requirements.lock > $(VENV)-lock/new
-	@grep -v '^torch==' constraints.txt | $(VENV)-lock/bin/uv pip compile -q --no-deps --generate-hashes --no-annotate \
-		--no-header --python-version 3.11 - >> $(VENV)-lock/new
-	@mv $(VENV)-lock/new requirements.lock
+	@$(call write-lock,constraints.txt,requirements.lock)
+	@$(call write-lock,constraints-integrations.txt,requirements-integrations.lock)
+
+# Keeps the first lines of a lock file, and writes the versions of a file of constraints with their hashes.
+write-lock = grep '^\#' $(2) > $(VENV)-lock/new && grep -v '^torch==' $(1) | $(VENV)-lock/bin/uv pip compile -q --no-deps \
+	--generate-hashes --no-annotate --no-header --python-version 3.11 - >> $(VENV)-lock/new && mv $(VENV)-lock/new $(2)
+
+# The frameworks are beside the project's environment and not in it: they bring fifty packages that nothing else needs.
+$(INTEGRATIONS)/.ready: $(READY) requirements-integrations.lock
+	@echo "setting up $(INTEGRATIONS)"
+	@rm -f $@
+	@test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
+	@$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --no-deps \
+		-r requirements-integrations.lock
+	@$(BIN)/python -c "import sysconfig; print(f'import site; site.addsitedir({sysconfig.get_path(\"purelib\")!r})')" \
+		> "$$($(INTEGRATIONS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/project.pth"
+	@touch $@
+
+test-integrations: $(INTEGRATIONS)/.ready
+	$(INTEGRATIONS)/bin/python -m pytest tests/integrations
+
+examples: $(READY)
+	$(BIN)/python -m pytest -m slow tests/test_examples.py
 
 $(LOWEST)/.ready: pyproject.toml constraints-lowest.txt
 	@echo "setting up $(LOWEST)"
@@ -69,8 +91,8 @@ docs: $(READY)
 	@$(BIN)/python docs/build_site.py
 
 check: $(READY)
-	$(BIN)/ruff check src tests benchmarks docs/*.py demo.py
-	$(BIN)/ruff format --check src tests benchmarks docs/*.py demo.py
+	$(BIN)/ruff check src tests benchmarks examples docs/*.py demo.py
+	$(BIN)/ruff format --check src tests benchmarks examples docs/*.py demo.py
 	$(BIN)/mypy src
 	$(BIN)/lint-imports
 
@@ -81,4 +103,4 @@ test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
 clean:
-	rm -rf $(VENV) $(VENV)-lock $(LOWEST) demo demo-*/ site
+	rm -rf $(VENV) $(VENV)-lock $(LOWEST) $(INTEGRATIONS) demo demo-*/ site

@@ -15,6 +15,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_PINNED = {"sync-lance"}
 """Extras that CI does without because of their size (pylance: 85 MB); their tests are skipped without them."""
 
+FRAMEWORKS = {"langchain", "llama-index", "haystack"}
+"""Extras that `make test-integrations` installs beside the environment of all other tests."""
+
 
 def pinned(file):
     """Version of each package of a file of `name==version` lines."""
@@ -42,15 +45,23 @@ def test_every_minimum_is_the_version_that_the_lowest_set_has():
 
 def test_the_pinned_versions_satisfy_every_requirement():
     versions = pinned("constraints.txt")
-    for one in required(*(extra for extra in PROJECT["optional-dependencies"] if extra not in NOT_PINNED)):
+    known = NOT_PINNED | FRAMEWORKS
+    for one in required(*(extra for extra in PROJECT["optional-dependencies"] if extra not in known)):
         assert one.specifier.contains(versions[canonicalize_name(one.name)]), one
+    frameworks = pinned("constraints-integrations.txt")
+    assert not frameworks.keys() & versions.keys(), "one version of each package"
+    for extra in FRAMEWORKS:
+        for one in map(Requirement, PROJECT["optional-dependencies"][extra]):
+            assert one.specifier.contains(frameworks[canonicalize_name(one.name)]), one
 
 
 def test_the_lock_file_has_a_hash_for_every_pinned_version_but_torch():
     locked, versions = pinned("requirements.lock"), pinned("constraints.txt")
     assert versions.pop("torch") == pinned("constraints-lowest.txt")["torch"]
     assert locked == versions
-    text = (ROOT / "requirements.lock").read_text()
-    for entry in re.split(r"\n(?=[\w.-]+==)", text)[1:]:
-        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry[:80]
-    assert not re.search(r"://|--index|--find-links|--extra-index", text)
+    assert pinned("requirements-integrations.lock") == pinned("constraints-integrations.txt")
+    for file in ("requirements.lock", "requirements-integrations.lock"):
+        text = (ROOT / file).read_text()
+        for entry in re.split(r"\n(?=[\w.-]+==)", text)[1:]:
+            assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry[:80]
+        assert not re.search(r"://|--index|--find-links|--extra-index", text)

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from metaxc.catalog import Catalog, NewClick, NewItem, NotFoundError, migrate
-from metaxc.catalog.click_files import FILES_KEPT, note_position, read_positions, record_click_file
+from metaxc.catalog.click_files import record_click_file
+from metaxc.catalog.file_positions import CLICK_FILES, FILES_KEPT
 from metaxc.catalog.records import Click
 from metaxc.errors import DataError
 
@@ -30,7 +31,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("metaxc.catalog.click_files.BLOCK", 3)
+    monkeypatch.setattr("metaxc.catalog.file_positions.BLOCK", 3)
 
 
 @pytest.mark.parametrize("kind", ["tsv", "tsv.gz", "jsonl", "parquet"])
@@ -49,7 +50,7 @@ def test_every_kind_of_file_gives_the_same_clicks(catalog, tmp_path, kind):
         text = "".join(f"{query}\t{item}\t{at}\t{count}\n" for query, item, at, count in LINES).encode()
         path.write_bytes(gzip.compress(text) if kind.endswith("gz") else text)
     result = record_click_file(catalog, path)
-    assert (result.recorded, result.recorded_before, result.problems) == (10, 0, ())
+    assert (result.recorded, result.recorded_before, len(result.problems)) == (10, 0, 0)
     assert recorded(catalog) == RECORDED
     assert catalog.get("i7").clicks == 3
 
@@ -101,7 +102,7 @@ def test_a_block_that_fails_leaves_its_position(catalog, file, small_blocks, mon
     with pytest.raises(OSError, match="fifth"):
         record_click_file(catalog, file)
     assert recorded(catalog) == RECORDED[:3]
-    assert list(read_positions(catalog).values()) == [3]
+    assert list(CLICK_FILES.read(catalog).values()) == [3]
 
 
 def _fail_at_fifth(calls):
@@ -165,7 +166,7 @@ def test_a_migrated_catalog_remembers_its_files(catalog, file, folder, other_mod
 def test_the_newest_files_are_remembered():
     metadata = {}
     for place in range(FILES_KEPT + 5):
-        note_position(metadata, f"file {place}", place)
+        CLICK_FILES.note(metadata, f"file {place}", place)
     positions = json.loads(metadata["click files"])
     assert list(positions) == [f"file {place}" for place in range(5, FILES_KEPT + 5)]
 

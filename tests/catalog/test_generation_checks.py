@@ -38,7 +38,7 @@ def test_an_exact_index_has_full_recall_and_the_same_vectors_change_nothing(buil
 def test_another_models_answers_are_counted_as_changed(built):
     catalog, switch = built
     found = compare_generations(catalog, switch.catalog, 40)
-    queries = sample_queries(catalog, 40)
+    queries = [query.text for query in sample_queries(catalog, 40)]
     same = [
         len({hit.id for hit in old} & {hit.id for hit in new}) / 10
         for old, new in zip(catalog.search(queries, 10), switch.catalog.search(queries, 10), strict=True)
@@ -51,8 +51,11 @@ def test_another_models_answers_are_counted_as_changed(built):
 def test_the_sample_begins_with_known_queries_and_ends_with_clicked_ones(catalog):
     catalog.click("i0", "q3")
     known = [f"t{number}" for number in range(0, 160, 4)]
-    assert sample_queries(catalog, 4) == [known[0], known[10], known[20], known[30]]
-    assert sample_queries(catalog, 50) == [*known, "q3"]
+    texts = [query.text for query in sample_queries(catalog, 4)]
+    assert texts == [known[0], known[10], known[20], known[30]]
+    sample = sample_queries(catalog, 50)
+    assert [query.text for query in sample] == [*known, "q3"]
+    assert [query.table for query in sample] == [*["queries"] * 40, "clicks"]
 
 
 def test_recent_clicks_on_items_that_no_model_knows_are_replayed_as_if_they_were_novel(
@@ -60,9 +63,10 @@ def test_recent_clicks_on_items_that_no_model_knows_are_replayed_as_if_they_were
 ):
     """Queries of group 0 click `right`, which is one of that group, and `wrong`, which is of another."""
     catalog.add([NewItem("right", "i4"), NewItem("wrong", "i39")])
-    catalog.clicks([("right", "q0"), ("wrong", "q0"), ("i0", "q1")])
-    assert novel_recall(catalog, [("right", "q0")]) == 1.0
-    assert novel_recall(catalog, [("right", "q0"), ("wrong", "q0"), ("missing", "q0")]) == 0.5
+    right, wrong, _ = catalog.clicks([("right", "q0"), ("wrong", "q0"), ("i0", "q1")])
+    assert novel_recall(catalog, [("right", right.number)]) == 1.0
+    replayed = [("right", right.number), ("wrong", wrong.number), ("missing", right.number), ("right", 10**6)]
+    assert novel_recall(catalog, replayed) == 0.5
     switch = ModelSwitch(catalog, other_model)
     switch.build()
     found = compare_generations(catalog, switch.catalog)

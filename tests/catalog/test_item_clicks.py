@@ -4,10 +4,11 @@ import sqlite3
 
 import numpy as np
 import pytest
+from older_formats import make_older
 
 from metaxc.catalog import Catalog, CatalogSettings, NewItem, migrate
 from metaxc.catalog.item_clicks import MOST_VOTERS, ItemClicks
-from metaxc.catalog.schema import CLICK_SUMS, decode_vectors, read_metadata, write_metadata
+from metaxc.catalog.schema import CLICK_SUMS, decode_vectors
 
 MANY = MOST_VOTERS + 40
 
@@ -132,23 +133,10 @@ def test_a_changed_sum_is_detected(catalog):
         Catalog.open(catalog.folder.path, catalog.model)
 
 
-def make_format_2(catalog):
-    """Close a catalog and turn it into one of the format without running sums."""
-    catalog.close()
-    with sqlite3.connect(catalog.store.folder / "catalog.sqlite") as connection:
-        metadata = read_metadata(connection)
-        del metadata["sum of click_sums"]
-        connection.execute("DELETE FROM facts")
-        write_metadata(connection, {**metadata, "format": "2"})
-        connection.execute("DROP TABLE click_sums")
-    connection.close()
-    (catalog.store.folder / "closed.json").unlink()
-
-
 def test_a_catalog_without_sums_opens_and_its_first_click_adds_them(catalog, model):
     clicked(catalog, MANY)
     clicked(catalog, 3, "few")
-    make_format_2(catalog)
+    make_older(catalog, 2)
     with Catalog.open(catalog.folder.path, model, read_only=True) as reader:
         assert reader.explain("new").current
         assert reader.store.metadata["format"] == "2"
@@ -159,7 +147,7 @@ def test_a_catalog_without_sums_opens_and_its_first_click_adds_them(catalog, mod
         assert_equals_full_computation(opened)
         assert [row[1] for row in opened.store.fetch_all(CLICK_SUMS.select)] == [MANY + 1]
     with Catalog.open(catalog.folder.path, model) as again:
-        assert again.store.metadata["format"] == "3"
+        assert again.store.metadata["format"] == "4"
         again.store.verify()
 
 

@@ -5,35 +5,35 @@ from copy import copy
 import pytest
 
 from metaxc.catalog import Catalog, ConflictError, NewItem
-from metaxc.catalog.item_rules import parse_items, validate_items
+from metaxc.catalog.item_rules import validate_items
 from metaxc.data import Texts
 from metaxc.errors import DataError
 
 
 def test_items_of_one_id_must_be_the_same():
     same = [NewItem("a", "text", ("x", "y")), NewItem("a", "text", ("y", "x", "x"))]
-    assert validate_items(same) == [NewItem("a", "text", ("x", "y"))]
+    assert validate_items(same, 2) == [NewItem("a", "text", ("x", "y"))]
     with pytest.raises(ConflictError, match="'a'"):
-        validate_items([NewItem("a", "text"), NewItem("a", "other")])
+        validate_items([NewItem("a", "text"), NewItem("a", "other")], 2)
 
 
 def test_fields_are_part_of_the_content_and_true_is_not_1():
-    assert validate_items(
-        [NewItem("a", "x", (), {"p": 2.0}), NewItem("a", "x", (), {"p": 2, "q": None})]
-    ) == [NewItem("a", "x", (), {"p": 2})]
+    same = [NewItem("a", "x", (), {"p": 2.0}), NewItem("a", "x", (), {"p": 2, "q": None})]
+    assert validate_items(same, 2) == [NewItem("a", "x", (), {"p": 2})]
     for one, other in (({"p": 1}, {"p": True}), ({"p": 1}, {}), ({"p": "1"}, {"p": 1})):
         with pytest.raises(ConflictError):
-            validate_items([NewItem("a", "x", (), one), NewItem("a", "x", (), other)])
+            validate_items([NewItem("a", "x", (), one), NewItem("a", "x", (), other)], 2)
 
 
-def test_json_lines_become_items_or_name_the_wrong_line():
-    lines = ['{"id": "a", "text": "x", "tags": ["t"], "fields": {"p": 1}}', '{"id": "b", "text": "y"}']
-    assert parse_items(lines) == [NewItem("a", "x", ("t",), {"p": 1}), NewItem("b", "y")]
-    for wrong in ('{"id": "c"}', "no JSON", "[1]", '{"id": "c", "text": "x", "tags": null}'):
-        with pytest.raises(DataError, match="line 3"):
-            parse_items([*lines, wrong])
-    with pytest.raises(DataError, match="must be a list"):
-        parse_items(['{"id": "c", "text": "x", "tags": "red"}'])
+def test_the_vector_of_an_item_is_part_of_its_content():
+    item = NewItem("a", "text", vector=[3.0, 4.0])
+    [valid] = validate_items([item, NewItem("a", "text", vector=(0.3, 0.4))], 2)
+    assert valid.vector.tolist() == pytest.approx([0.6, 0.8]), "a unit vector"
+    for other in ([4.0, 3.0], None):
+        with pytest.raises(ConflictError, match="'a'"):
+            validate_items([item, NewItem("a", "text", vector=other)], 2)
+    with pytest.raises(DataError, match="item's vector has the wrong length"):
+        validate_items([item], 3)
 
 
 @pytest.mark.parametrize("id", ["a\0b", "..", "a/../b", "x" * 501])

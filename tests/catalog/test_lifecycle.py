@@ -39,8 +39,8 @@ def test_no_click_moves_an_item_further_than_the_formula_allows(folder, model, o
     vectors = vectors_by_clicks(folder, model, observe_after)
     clicks = np.arange(len(vectors))
     weights = weigh_parts(clicks, model.calibration, np.zeros_like(clicks))
-    np.testing.assert_allclose(vectors[:, -1], weights.novelty, atol=1e-6)
-    np.testing.assert_allclose(weights.novelty, 3 / (3 + clicks / 3), atol=1e-6)
+    np.testing.assert_allclose(vectors[:, -1], weights.exposed, atol=1e-6)
+    np.testing.assert_allclose(weights.exposed, 3 / (3 + clicks / 3), atol=1e-6)
     strength = model.generator.strength
     limit = np.abs(np.diff(weights.text)) + (1 + strength) * np.abs(np.diff(weights.generated))
     limit += np.abs(np.diff(weights.own))

@@ -9,7 +9,11 @@ def test_a_preview_explains_the_item_as_it_will_be_added(catalog):
     preview = catalog.preview("i4")
     assert catalog.about().sequence == before
     catalog.add([NewItem("new", "i4")])
-    assert catalog.explain("new").explanation == preview.explanation
+    added = catalog.explain("new").explanation
+    assert added.shares == pytest.approx(preview.explanation.shares, abs=1e-4)
+    assert [(one.id, pytest.approx(one.share, abs=1e-4)) for one in added.neighbours] == [
+        (one.id, one.share) for one in preview.explanation.neighbours
+    ]
     assert set(preview.seconds) == {"encode", "select", "generate", "reach", "map"}
 
 

@@ -62,7 +62,10 @@ def test_a_file_of_items_is_added_completely_or_not_at_all(catalog, model, tmp_p
     lines = [{"id": "a", "text": "i4", "tags": ["x"]}, {"id": "b", "text": "i9"}]
     (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert "2 added" in run("catalog", "add", catalog, model, "--file", tmp_path / "items.jsonl").output
-    assert "2 unchanged" in run("catalog", "add", catalog, model, "--file", tmp_path / "items.jsonl").output
+    again = run("catalog", "add", catalog, model, "--file", tmp_path / "items.jsonl", "--json")
+    assert json.loads(again.stdout) == {"added": 0, "unchanged": 0, "done_before": 2, "problems": 0}
+    again = run("catalog", "add", catalog, model, "--file", tmp_path / "items.jsonl", "--again")
+    assert "0 added, 2 unchanged" in again.output
     (tmp_path / "bad.jsonl").write_text('{"id": "c", "text": "i4"}\n{"id": "d"}\n')
     failed = run("catalog", "add", catalog, model, "--file", tmp_path / "bad.jsonl")
     assert failed.exit_code

@@ -94,3 +94,24 @@ def test_importing_the_command_loads_neither_torch_nor_numpy():
     code = "import sys; from metaxc.cli import encoder_command; print('torch' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_the_query_side_of_a_model_is_exported(data, tiny, tmp_path):
+    trained = ["--encoder", tiny, "--backend", "torch", "--cache", tmp_path / "c", "--threads", "1"]
+    assert run("train", data, *trained, "--out", tmp_path / "m").exit_code == 0
+    result = run(
+        "encoder", "export", tmp_path / "m", "--out", tmp_path / "tower", "--exposure", "0.3", "--json"
+    )
+    record = json.loads(result.stdout)
+    assert record["largest_difference"] < 1e-5
+    tower = SentenceTransformer(
+        str(tmp_path / "tower"), device="cpu", trust_remote_code=record["remote_code"]
+    )
+    texts = ["cheap lemon", "raw goose"]
+    printed = run("represent", tmp_path / "m", "--queries", "--exposure", "0.3", *texts).stdout.splitlines()
+    wanted = np.asarray([json.loads(line)["vector"] for line in printed])
+    assert tower.encode_query(texts) == pytest.approx(wanted, abs=1e-5)
+    again = run("encoder", "export", tmp_path / "m", "--out", tmp_path / "tower")
+    assert "--overwrite" in str(again.exception)
+    inside = run("encoder", "export", tmp_path / "m", "--out", tmp_path / "m" / "tower")
+    assert "inside the source" in str(inside.exception)

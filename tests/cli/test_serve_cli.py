@@ -14,7 +14,7 @@ from metaxc.cli.catalog_command import known_queries
 from metaxc.cli.serve_command import default_threads, find_threads, listen, open_or_create_catalog
 from metaxc.data import split, write_folder
 from metaxc.encoders import EmbeddingCache
-from metaxc.errors import MetaxcError
+from metaxc.errors import ConfigError, MetaxcError
 from metaxc.irene import Irene, IreneConfig
 from metaxc.serve.client import Client
 from metaxc.serve.serve_settings import NetworkSettings
@@ -143,3 +143,20 @@ def test_the_service_starts_from_a_file_alone(model, data, tmp_path):
     assert "[network]" in run("serve", "--print-config").stdout
     config.write_text("threads = 3\n", encoding="utf-8")
     assert (find_threads(None, config), find_threads(2, config), find_threads(None, None)) == (3, 2, 0)
+
+
+def test_what_cannot_be_watched_is_refused_before_anything_is_opened(tmp_path):
+    from metaxc.cli.serve_command import check_watched, find_models
+    from metaxc.serve.config_file import ServeSources
+
+    watched, served = tmp_path / "models", tmp_path / "elsewhere" / "model"
+    with pytest.raises(ConfigError, match="no such folder"):
+        check_watched(ServeSources(model=served, watch_models=watched))
+    watched.mkdir()
+    assert check_watched(ServeSources(model=served, watch_models=watched)) == watched
+    with pytest.raises(ConfigError, match="--read-only"):
+        check_watched(ServeSources(model=served, watch_models=watched, read_only=True))
+    with pytest.raises(ConfigError, match="outside the folder of models"):
+        find_models(served, served.parent, watched, None, None)
+    assert find_models(served, None, watched, None, None).root == watched
+    assert find_models(served, tmp_path, watched, None, None).watched == watched

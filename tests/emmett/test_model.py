@@ -9,7 +9,7 @@ from metaxc.artifacts import load_json, save_json, write_manifest
 from metaxc.classifiers import RevealedQueries
 from metaxc.emmett import Calibration, Emmett
 from metaxc.emmett.neighbour_pool import NeighbourPool, TrainedPool
-from metaxc.emmett.scoring import scale_by_trust
+from metaxc.emmett.scoring import LEAST_RESPONSE, scale_by_trust
 from metaxc.encoders import Vectors
 from metaxc.errors import DataError, ModelError
 from metaxc.evaluation import encoder_search, evaluate, model_search
@@ -152,17 +152,19 @@ class TestExposure:
             hits = model.search(["t0"], k=200, exposure=exposure)[0]
             return [hit.id for hit in hits].index("i4"), {hit.id: hit.score for hit in hits}
 
-        low, by_low = ranks(-0.5)
+        response = float(model.encode_queries(["t0"], 1.0)[0, -1])
+        assert 0.9 < response < 1.1  # a query like the training queries
+        low, by_low = ranks(-5.0)
         as_trained, by_default = ranks(None)
-        high, by_high = ranks(0.5)
+        high, by_high = ranks(5.0)
         assert low >= 5 > as_trained >= high == 0
-        assert by_high["i4"] - by_low["i4"] == pytest.approx(1.0, abs=1e-5)
+        assert by_high["i4"] - by_low["i4"] == pytest.approx(10 * response, abs=1e-4)
         novelty = float(model.vectors[model.observed[0], -1])
-        assert 0 < novelty < 0.2  # 20 clicks
+        assert 0 < novelty < 1  # 20 clicks
         for name in ("i0", "i50"):
-            assert by_high[name] - by_low[name] == pytest.approx(novelty, abs=1e-5)
+            assert by_high[name] - by_low[name] == pytest.approx(10 * response * novelty, abs=1e-4)
         chosen = model.calibration.exposure
-        assert by_default["i4"] - by_low["i4"] == pytest.approx(chosen + 0.5, abs=1e-5)
+        assert by_default["i4"] - by_low["i4"] == pytest.approx(response * (chosen + 5.0), abs=1e-4)
 
     def test_an_item_with_very_many_clicks_keeps_its_score(self, model):
         clicks = np.full(len(model.observed), 10**8)
@@ -172,14 +174,26 @@ class TestExposure:
             for exposure in (0.0, 1.0)
         ]
         moved = {name: scores[1][name] - scores[0][name] for name in ("i0", "i4")}
-        assert moved == pytest.approx({"i0": 0.0, "i4": 1.0}, abs=1e-5)
+        response = float(model.encode_queries(["t0"], 1.0)[0, -1])
+        assert moved == pytest.approx({"i0": 0.0, "i4": response}, abs=1e-5)
 
     def test_the_chosen_one_is_part_of_the_query(self, model):
-        loud = with_parts(model, calibration=model.calibration.model_copy(update={"exposure": 0.7}))
+        constants = {"exposure": 0.7, "response_unit": None}
+        loud = with_parts(model, calibration=model.calibration.model_copy(update=constants))
         assert loud.encode_queries(["t0", "t1"])[:, -1] == pytest.approx([0.7, 0.7])
         assert loud.encode_queries(["t0"], 0.2)[0, -1] == pytest.approx(0.2)
         assert loud.encode_queries(["t0"], 0.0)[0, -1] == 0  # 0 is a value, not "as chosen"
         assert loud.fingerprint != model.fingerprint
+
+    def test_a_query_to_which_no_classifier_responds_has_little_of_it(self, model):
+        """The exposure is proportional to the best score of an observed item's classifier."""
+        model = with_parts(model, calibration=model.calibration.model_copy(update={"response_unit": 0.5}))
+        known = model.embed_queries(["t0"])
+        unknown = np.linalg.svd(model.classifiers.weights)[2][-1:].astype(np.float32)
+        assert np.abs(model.classifiers.weights @ unknown[0]).max() < 1e-3
+        exposures = model.encode_queries(np.concatenate([known, unknown]), 0.4)[:, -1]
+        expected = 0.4 * (model.classifiers.weights @ known[0]).max() / 0.5
+        assert exposures == pytest.approx([expected, 0.4 * LEAST_RESPONSE], rel=1e-5)
 
 
 def test_search_marks_novel_items_and_never_answers_more_than_there_are(world, model):

@@ -2,10 +2,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from metaxc.classifiers import Classifiers
-from metaxc.emmett import Calibration
-from metaxc.emmett.scoring import click_trust, item_scores, item_vectors, query_vectors, weigh_parts
+from metaxc.emmett import Calibration, scoring
+from metaxc.emmett.scoring import (
+    LEAST_RESPONSE,
+    ClassifierResponse,
+    click_trust,
+    item_scores,
+    item_vectors,
+    query_vectors,
+    weigh_parts,
+)
 
 DIM = 5
 
@@ -67,12 +76,12 @@ def test_every_weight_moves_one_way_with_the_clicks(calibration, counts):
     """More clicks: more of the text and of the own classifier, less of the neighbours, less novel."""
     weights = weigh_parts(np.sort(counts), calibration)
     assert (np.diff(weights.own) >= 0).all()
-    assert (np.diff(weights.novelty) <= 0).all()
-    assert ((weights.novelty >= 0) & (weights.novelty <= 1)).all()
+    assert (np.diff(weights.exposed) <= 0).all()
+    assert ((weights.exposed >= 0) & (weights.exposed <= 1)).all()
     length = weights.text + weights.generated
     towards_one = np.diff(np.abs(length - 1))
     assert (towards_one <= 1e-5).all()
-    np.testing.assert_allclose(weights.generated, length * weights.novelty, atol=1e-5)
+    np.testing.assert_allclose(weights.generated, length * weights.exposed, atol=1e-5)
 
 
 def test_clicks_that_the_encoder_has_not_learnt_from_count_a_third_against_the_novelty():
@@ -80,7 +89,7 @@ def test_clicks_that_the_encoder_has_not_learnt_from_count_a_third_against_the_n
     calibration = Calibration(own=2.0, prior_clicks=6.0, novelty_prior=3.0)
     mixed = weigh_parts(np.array([7]), calibration, np.array([4]))
     learnt = weigh_parts(np.array([5]), calibration)
-    assert mixed.novelty == learnt.novelty == pytest.approx(3 / 8)
+    assert mixed.exposed == learnt.exposed == pytest.approx(3 / 8)
     assert (mixed.text, mixed.generated) == (learnt.text, learnt.generated)
     assert mixed.own == pytest.approx(2.0 * 7 / 13)
     z, g, w = parts(1)
@@ -146,3 +155,66 @@ def test_trust_by_hand():
     assert click_trust(np.array([0, 1, 3, 9]), 3.0).tolist() == [0.0, 0.25, 0.5, 0.75]
     assert click_trust(np.array([0, 1, 9]), 0.0).tolist() == [0.0, 1.0, 1.0]
     assert click_trust(np.array([1.5]), 1.5).tolist() == [0.5]
+
+
+class TestExposureBonus:
+    BONUS = Calibration(novelty_prior=3.0, exposure_bonus=(0.3, 0.2, 0.0, -0.1, 0.0))
+
+    def test_it_is_added_to_the_share_at_its_number_of_clicks_and_nowhere_else(self):
+        clicks = np.array([0, 1.5, 3.5, 7, 20, 60, 200, 5_000])
+        with_bonus, without = (
+            weigh_parts(clicks, one) for one in (self.BONUS, Calibration(novelty_prior=3.0))
+        )
+        added = with_bonus.exposed - without.exposed
+        np.testing.assert_allclose(added, [0, 0.3, 0.2, 0, -0.1, 0, 0, 0], atol=1e-6)
+        for name in ("text", "generated", "own"):
+            np.testing.assert_array_equal(getattr(with_bonus, name), getattr(without, name))
+
+    def test_between_two_numbers_it_is_interpolated(self):
+        clicks = np.expm1((np.log1p([1.5]) + np.log1p([3.5])) / 2)
+        added = weigh_parts(clicks, self.BONUS).exposed - 3 / (3 + clicks)
+        np.testing.assert_allclose(added, [0.25], atol=1e-6)
+
+    @given(st.tuples(*[st.floats(-2, 2)] * 5), click_counts)
+    def test_no_item_gets_more_than_one_without_clicks_and_none_less_than_nothing(self, bonus, counts):
+        shares = weigh_parts(np.array([0, *counts]), Calibration(exposure_bonus=bonus)).exposed
+        assert shares[0] == 1
+        assert ((shares >= 0) & (shares <= 1)).all()
+
+    def test_clicks_after_the_training_count_a_third_here_too(self):
+        live = weigh_parts(np.array([6]), self.BONUS, np.array([0])).exposed
+        np.testing.assert_allclose(live, weigh_parts(np.array([2]), self.BONUS).exposed, atol=1e-6)
+
+    def test_a_bonus_that_is_no_number_is_refused(self):
+        for wrong in (float("nan"), float("inf"), 1e9):
+            with pytest.raises(ValidationError):
+                Calibration(exposure_bonus=(wrong, 0, 0, 0, 0))
+
+
+class TestClassifierResponse:
+    CLASSIFIERS = Classifiers(np.eye(3, dtype=np.float32), np.array([5, 1, 3]))
+
+    def test_it_is_the_best_score_relative_to_that_of_training_queries(self):
+        training = np.float32([[0.5, 0, 0], [0, 0, 0.3]])
+        response = ClassifierResponse.fit(self.CLASSIFIERS, training)
+        assert response.unit == pytest.approx(0.4)
+        found = response(np.float32([[0.8, 0, 0], [0, 0.2, 0.1], [-1, -1, -1]]))
+        np.testing.assert_allclose(found, [2.0, 0.5, LEAST_RESPONSE], rtol=1e-6)
+
+    def test_the_most_clicked_items_are_the_ones_that_respond(self, monkeypatch):
+        monkeypatch.setattr(scoring, "HEADS", 2)
+        response = ClassifierResponse.of(self.CLASSIFIERS, 1.0)
+        assert response(np.eye(3, dtype=np.float32)).tolist() == [1, pytest.approx(LEAST_RESPONSE), 1]
+
+    def test_without_a_unit_every_query_has_the_same_exposure(self):
+        response = ClassifierResponse.of(self.CLASSIFIERS, None)
+        assert response(np.float32([[0.8, 0, 0], [0, 0, 0]])).tolist() == [1, 1]
+
+    def test_classifiers_that_respond_to_no_training_query_have_no_unit(self):
+        assert ClassifierResponse.fit(self.CLASSIFIERS, np.zeros((4, 3), np.float32)).unit is None
+
+
+def test_each_query_has_its_own_exposure():
+    queries = np.float32([[1, 0], [0, 1]])
+    assert query_vectors(queries, np.float32([0.1, 0.4]))[:, -1].tolist() == pytest.approx([0.1, 0.4])
+    assert query_vectors(queries, 0.3)[:, -1].tolist() == pytest.approx([0.3, 0.3])

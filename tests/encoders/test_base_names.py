@@ -6,11 +6,15 @@ import shutil
 import numpy as np
 import pytest
 
-from metaxc.data import split
+from metaxc.catalog import Catalog, NewItem
+from metaxc.catalog.schema import decode_vector
+from metaxc.classifiers import Classifiers
+from metaxc.data import Texts, split
 from metaxc.emmett import Emmett
-from metaxc.encoders import Pretrained, load_encoder
+from metaxc.encoders import EmbeddingCache, Pretrained, load_encoder
 from metaxc.encoders.base_names import Prompts, find_base, find_prompts
 from metaxc.errors import ModelError
+from metaxc.generators import Combine
 from metaxc.irene import Irene
 
 QUERY, ITEM = "fresh price ", "old text "
@@ -75,6 +79,42 @@ def test_a_saved_reference_keeps_the_prompts_wherever_the_weights_move(e5, tmp_p
     loaded = load_encoder(tmp_path / "saved", base=moved)
     assert loaded.prompts == Prompts(query="query: ", item="passage: ")
     assert loaded.fingerprint == encoder.fingerprint
+
+
+@pytest.mark.parametrize("backend", ["torch", "onnx", "onnx-int8"])
+def test_every_backend_reads_the_prompts(prompted, tiny, backend, tmp_path):
+    cache = EmbeddingCache(tmp_path / "cache")
+    plain, encoder = Pretrained(tiny, cache, backend), Pretrained(prompted, cache, backend)
+    np.testing.assert_allclose(
+        encoder.encode_queries(["red apple"]), plain.encode([QUERY + "red apple"]), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        encoder.encode_items(["red apple"]), plain.encode([ITEM + "red apple"]), atol=1e-5
+    )
+    assert not np.allclose(
+        encoder.encode_queries(["red apple"]), encoder.encode_items(["red apple"]), atol=1e-2
+    )
+
+
+@pytest.mark.parametrize("backend", ["torch", "onnx"])
+def test_a_catalog_reads_the_prompts(prompted, tiny, backend, tmp_path):
+    """What is served is encoded as in training: items with their prompt, queries of searches and clicks with theirs."""
+    items, plain = Texts(["a", "b"], ["red apple", "wooden chair"]), Pretrained(tiny)
+    encoder = Pretrained(prompted, EmbeddingCache(tmp_path / "cache", keeps_embeddings=False), backend)
+    embeddings = encoder.encode_items(items.texts)
+    classifiers = Classifiers(embeddings, np.ones(2))
+    model = Emmett(encoder, classifiers, embeddings, Combine(0.5, 0.1), items, np.arange(2), neighbours=1)
+    model.save(tmp_path / "model")
+    loaded = Emmett.load(tmp_path / "model", cache=encoder.cache)
+    with Catalog.create(tmp_path / "catalog", loaded) as catalog:
+        catalog.add([NewItem("new", "old table")])
+        catalog.click("new", "green pear")
+        [[item]] = catalog.store.fetch_all("SELECT embedding FROM items WHERE id = 'new'")
+        [[query]] = catalog.store.fetch_all("SELECT embedding FROM clicks")
+        for stored, text in ((item, ITEM + "old table"), (query, QUERY + "green pear")):
+            np.testing.assert_allclose(decode_vector(stored), plain.encode([text])[0], atol=1e-4)
+        by_text, by_vector = catalog.encode(["green pear", plain.encode([QUERY + "green pear"])[0]])
+        np.testing.assert_allclose(by_text, by_vector, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["pretrained", "adapted"])

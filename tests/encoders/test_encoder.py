@@ -42,6 +42,15 @@ def build(kind):
     return Vectors(TEXTS[:3], random.normal(size=(3, 12)), TEXTS[:3], random.normal(size=(3, 12)))
 
 
+@pytest.mark.parametrize(
+    ("row", "message"), [([1e30, 1e30], "too large"), ([1e39, 0.0], "infinity"), ([0.0, 0.0], "zero vector")]
+)
+def test_vectors_that_have_no_unit_vector_are_refused(row, message):
+    """A length that overflows would otherwise divide all numbers to zero."""
+    with pytest.raises(DataError, match=message):
+        unit_rows(np.array([[1.0, 0.0], row]))
+
+
 @pytest.mark.parametrize("kind", ["pretrained", "adapted", "static", "vectors"])
 class TestContract:
     def test_unit_float32_rows_in_order(self, kind):

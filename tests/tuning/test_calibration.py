@@ -16,7 +16,7 @@ from metaxc.tuning import (
     calibration,
     choose_calibration,
 )
-from metaxc.tuning.calibration import LADDERS, SLICE_COST, SLICE_PRICE
+from metaxc.tuning.calibration import BONUSES, LADDERS, SLICE_COST, SLICE_PRICE
 
 TOPICS = 30
 
@@ -182,6 +182,7 @@ def flat(mean, novel=0.0, by_clicks=0.0):
 def place(setting):
     """Where on its ladder each constant is, in steps."""
     values = {**setting.calibration.model_dump(), "strength": setting.strength}
+    values |= dict(zip(BONUSES, setting.calibration.exposure_bonus, strict=True))
     return {
         name: min(ladder, key=lambda step: abs(ladder[step] - values[name]))
         for name, ladder in LADDERS.items()
@@ -318,6 +319,20 @@ class TestPaidForItemsWithAFewClicks:
     def test_not_at_the_expense_of_novel_items(self):
         found = self.choose(gain=0.2 * SLICE_PRICE, novel=lambda step: 30.0 - 3 * step)
         assert found.quality.mean == 50
+
+    def test_the_exposure_is_shifted_to_them_where_that_costs_nothing(self):
+        """Only a bonus for items with one or two clicks lifts their slice; three steps are enough."""
+
+        def quality(setting):
+            return sliced(50, 10.0, 37 + min(place(setting)[BONUSES[0]], 3))
+
+        found = choose_calibration([Landscape(quality)], sliced(40, 0.0, 40))
+        first, *others = found.setting.calibration.exposure_bonus
+        assert found.quality.by_clicks[1] == 40
+        assert first >= 0.3
+        assert others == [0, 0, 0, 0]
+        quick = choose_calibration([Landscape(quality)], sliced(40, 0.0, 40), thorough=False)
+        assert quick.setting.calibration.exposure_bonus == (0, 0, 0, 0, 0)
 
     def test_and_not_where_they_are_found_as_often_as_by_the_encoder(self):
         def quality(setting):

@@ -6,6 +6,7 @@ from scipy.sparse import csr_array
 from metaxc.classifiers import Classifiers
 from metaxc.data.folds import Fold
 from metaxc.emmett import Calibration, QueryExpansion
+from metaxc.emmett.scoring import ClassifierResponse
 from metaxc.tuning import (
     FittedFold,
     FoldItems,
@@ -32,6 +33,14 @@ def test_validation_queries_have_a_click_and_are_not_too_many():
     )
 
 
+def test_the_queries_least_like_the_training_queries_are_unfamiliar():
+    training = np.float32([[1, 0], [0, 1]])
+    queries = np.float32([[1, 0], [-1, 0], [0, 0.9], [0.1, 0.2], [0.5, 0], [0, 0.6]])
+    validation = ValidationQueries(queries, csr_array(np.eye(6, dtype=np.float32))).compared_with(training)
+    assert validation.unfamiliar.tolist() == [False, True, False, True, False, False]
+    assert validation.with_columns(np.arange(6)[::-1]).unfamiliar.tolist() == validation.unfamiliar.tolist()
+
+
 AXES = np.eye(24, dtype=np.float32)
 QUERIES = AXES[:12]
 
@@ -45,9 +54,9 @@ def fitted(new, near, seen=AXES[12:24], novel=None, queries=QUERIES):
     fold = Fold(np.zeros(12, dtype=bool) if novel is None else novel, np.zeros(12, dtype=bool))
     data = TuningFold(fold, np.arange(12), clicks, validation, validation)
     scores = np.ones(rows.shape, np.float32)
-    return FittedFold(
-        data, classifiers, classifiers, seen, new, queries, clicks, rows, scores, rows[: len(seen)], scores
-    )
+    near = (rows, scores, rows[: len(seen)], scores)
+    response = ClassifierResponse.of(classifiers, None)
+    return FittedFold(data, classifiers, classifiers, seen, new, queries, clicks, *near, response)
 
 
 def items_of(fold, made):

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_array
 
 from metaxc.tuning import MixedQuality, Quality, Relevance, ranking_quality
-from metaxc.tuning.qualities import SLACK, mean_mixed_quality, mean_quality
+from metaxc.tuning.qualities import SLACK, SLICE_PRIOR, mean_mixed_quality, mean_quality
 
 # Items 0 to 3 are observed with 1, 5, 12 and 200 clicks, items 4 and 5 are novel.
 NOVEL = np.array([False, False, False, False, True, True])
@@ -66,12 +68,11 @@ def test_a_shortfall_is_the_sum_of_what_is_missing_in_each_slice():
     assert alone.shortfall(alone) == 0
 
 
-def test_a_shortfall_within_the_standard_error_counts_nothing():
-    """Of 100 pairs half are found: the standard error is 5 points. Of one pair nothing is known."""
-    alone = mixed(by_clicks=[50, 100, *[np.nan] * 5], pairs=[100, 1, 0, 0, 0, 0, 0])
-    np.testing.assert_allclose(alone.slice_errors()[:2], [5, 43.3], atol=0.1)
-    assert mixed(by_clicks=[45.1, 57, *[np.nan] * 5]).shortfall(alone) == 0
-    assert mixed(by_clicks=[41, 57, *[np.nan] * 5]).shortfall(alone) == pytest.approx(4)
+def test_a_slice_counts_by_its_number_of_pairs():
+    """At the prior it counts half; of one pair next to nothing is known."""
+    alone = mixed(by_clicks=[50, 100, *[np.nan] * 5], pairs=[int(SLICE_PRIOR), 1, 0, 0, 0, 0, 0])
+    assert mixed(by_clicks=[42, 100, *[np.nan] * 5]).shortfall(alone) == pytest.approx(4)
+    assert mixed(by_clicks=[50, 0, *[np.nan] * 5]).shortfall(alone) == pytest.approx(100 / (1 + SLICE_PRIOR))
 
 
 def test_the_mean_over_folds_takes_slices_where_they_are_known():
@@ -123,3 +124,37 @@ def test_close_is_neither_figure_below_by_more_than_the_slack():
     assert Quality(50 - SLACK / 2, 90).is_close_to(Quality(50, 50))
     assert not Quality(50 - 2 * SLACK, 90).is_close_to(Quality(50, 50))
     assert not Quality(90, 50 - 2 * SLACK).is_close_to(Quality(50, 50))
+
+
+class TestUnfamiliarQueries:
+    UNFAMILIAR = np.array([True, False, True])
+
+    def test_their_slices_are_counted_apart(self):
+        found = Relevance(RELEVANT, NOVEL, CLICKS, self.UNFAMILIAR).quality(RANKED)
+        # Without the second query: pairs (q0, 4), (q2, 4), (q2, 5), of which two are found, and (q0, 0), which is not.
+        np.testing.assert_allclose(found.unfamiliar, [200 / 3, 0, *[np.nan] * 5])
+        np.testing.assert_array_equal(found.unfamiliar_pairs, [3, 1, 0, 0, 0, 0, 0])
+        assert Relevance(RELEVANT, NOVEL, CLICKS).quality(RANKED).unfamiliar is None
+
+    def test_a_slice_falls_short_by_all_queries_or_by_these_whichever_is_more(self):
+        many = np.full(7, 10**12)
+
+        def quality(everyone, strangers):
+            slices = mixed(by_clicks=everyone)
+            return replace(slices, unfamiliar=np.array(strangers, float), unfamiliar_pairs=many)
+
+        alone = quality([40] * 7, [30] * 7)
+        assert quality([40] * 7, [30] * 7).shortfall(alone) == pytest.approx(0, abs=1e-3)
+        assert quality([40] * 7, [30, 25, *[30] * 5]).shortfall(alone) == pytest.approx(5, abs=1e-3)
+        found = quality([40, 38, 32, *[40] * 4], [30, 25, 29, *[30] * 4])
+        assert found.shortfall(alone) == pytest.approx(5 + 8, abs=1e-3)
+        assert mixed(by_clicks=[40, 38, *[40] * 5]).shortfall(alone) == pytest.approx(2, abs=1e-3)
+
+    def test_the_mean_over_folds_leaves_out_what_is_unknown(self):
+        one, other = (
+            replace(mixed(), unfamiliar=np.array([share, *[np.nan] * 6]), unfamiliar_pairs=np.full(7, count))
+            for share, count in ((20.0, 3), (np.nan, 4))
+        )
+        found = mean_mixed_quality([one, other])
+        assert found.unfamiliar[0] == 20
+        assert found.unfamiliar_pairs[0] == 7

@@ -7,7 +7,7 @@ from metaxc.classifiers import Classifiers
 from metaxc.emmett.scoring import item_vectors, query_vectors
 from metaxc.index.topk import top_k
 from metaxc.tuning import ENCODER_ALONE, FoldItems, Relevance, Setting, Shortlist, shortlists
-from metaxc.tuning.calibration import LADDERS
+from metaxc.tuning.calibration import BONUSES, LADDERS
 from metaxc.tuning.qualities import DEPTH
 from metaxc.tuning.shortlists import Calibration
 
@@ -39,16 +39,19 @@ def build(items, queries, novel, dim, seed):
 def setting_of(values):
     values = dict(values)
     strength = values.pop("strength")
-    return Setting(Calibration(**values), strength)
+    bonus = tuple(values.pop(name) for name in BONUSES)
+    return Setting(Calibration(**values, exposure_bonus=bonus), strength)
 
 
-def exact(queries, items, relevance, setting):
+def exact(queries, items, relevance, setting, response=1.0):
     """The quality of the ranking of all items, by the vectors that a model would search."""
     calibration = setting.calibration
     vectors = item_vectors(
         items.embeddings, items.generated(setting.strength), items.classifiers, calibration
     )
-    return relevance.quality(top_k(query_vectors(queries, calibration.exposure), vectors, DEPTH)[0])
+    return relevance.quality(
+        top_k(query_vectors(queries, calibration.exposure * response), vectors, DEPTH)[0]
+    )
 
 
 def figures(found):
@@ -64,15 +67,27 @@ def test_where_they_hold_every_item_they_rank_as_the_vectors_do(values, items, s
     np.testing.assert_allclose(figures(found), figures(exact(*world, setting)), rtol=1e-9)
 
 
+def test_the_exposure_of_each_query_is_multiplied_with_its_response():
+    world = build(40, 12, 13, 6, 2)
+    response = np.linspace(0.1, 3, 12, dtype=np.float32)
+    setting = Setting(Calibration(exposure=0.5), 1.0)
+    found = Shortlist(*world, response=response).quality(setting)
+    expected = exact(*world, setting, response)
+    np.testing.assert_allclose(figures(found), figures(expected), rtol=1e-9)
+    assert expected.novel_share != exact(*world, setting).novel_share
+
+
 def test_of_many_items_they_hold_those_that_any_setting_ranks_first():
     """Over all values of the ladders; a strongly negative exposure, which no probe has, is where they are off most."""
     world = build(2_000, 300, 200, 24, 0)
     shortlist = Shortlist(*world)
-    assert shortlist.rows.shape == (300, 159)  # of 2,000
+    assert shortlist.rows.shape == (300, 163)  # of 2,000
     random = np.random.default_rng(0)
     off, novel_off = [], []
     for _ in range(150):
         values = {name: float(random.choice(list(ladder.values()))) for name, ladder in LADDERS.items()}
+        small = abs(values["exposure"]) < 0.5  # no larger one has a bonus
+        values |= {name: float(random.choice([-0.3, 0.0, 0.5])) if small else 0.0 for name in BONUSES}
         setting = setting_of(values)
         found, expected = shortlist.quality(setting), exact(*world, setting)
         if values["exposure"] > -0.5:

@@ -24,9 +24,10 @@ from metaxc.arrays import Floats
 from metaxc.artifacts import make_folder
 from metaxc.catalog.catalog_errors import CatalogError, ConflictError, NotFoundError
 from metaxc.catalog.catalog_folder import CatalogFolder
-from metaxc.catalog.click_files import note_position
+from metaxc.catalog.file_positions import CLICK_FILES, ITEM_FILES
 from metaxc.catalog.generation_record import model_metadata
 from metaxc.catalog.generations import fill_from_model, restore_snapshot
+from metaxc.catalog.given_vectors import embed_each
 from metaxc.catalog.item_clicks import ItemClicks
 from metaxc.catalog.item_rules import same_content, validate_clicks, validate_items, validate_model_items
 from metaxc.catalog.lifecycle import Stage
@@ -34,6 +35,7 @@ from metaxc.catalog.reader import CatalogReader
 from metaxc.catalog.records import AddResult, CatalogSettings, Click, Item, ItemRow, NewClick, NewItem
 from metaxc.catalog.schema import ACKNOWLEDGED, CLICKS, ITEMS, encode_vector
 from metaxc.catalog.store import Store
+from metaxc.catalog.vector_rules import same_vector, validate_embedding
 from metaxc.data.input_rules import validate_tags, validate_text
 from metaxc.data.item_fields import FieldValue, change_fields, validate_fields
 from metaxc.emmett import Emmett
@@ -150,44 +152,56 @@ class Catalog(CatalogReader):
         self,
         items: Sequence[NewItem | Mapping[str, Any]],
         embeddings: Mapping[str, Floats] | None = None,
+        *,
+        file_position: tuple[str, int] | None = None,
     ) -> AddResult:
         """Add novel items, all or none; the next search finds them.
 
-        An item that exists with the same text, tags and fields stays unchanged; other content is a `ConflictError`.
+        An item that exists with the same text, tags, fields and vector stays unchanged; other content is a
+        `ConflictError`.
 
         Args:
-            items: The items: `NewItem`s, or mappings with "id", "text" and, if wanted, "tags" and "fields".
+            items: The items: `NewItem`s, or mappings with "id", "text" and, if wanted, "tags", "fields" and "vector":
+                the item's embedding, given by the caller beside its text or in its place.
             embeddings: Embeddings by text of items that the caller has encoded; others are encoded here.
+            file_position: As of `clicks`, for a file of items.
         """
-        valid = validate_items([NewItem.of(item) for item in items])
+        valid = validate_items([NewItem.of(item) for item in items], self.store.dim)
         with self._write_lock:
-            new = [item for item in valid if not self._exists(item)]
-            if new:
+            new = [item for item in valid if not self.exists(item)]
+            if new or file_position is not None:
                 now = time.time()
-                known = dict(embeddings or {})
-                missing = list(dict.fromkeys(item.text for item in new if item.text not in known))
-                if missing:
-                    known |= zip(missing, self.model.encoder.encode_items(missing), strict=True)
-                rows = [ItemRow.novel(item, known[item.text], now) for item in new]
+                given = [(item.text, item.vector) for item in new]
+                embedded = embed_each(given, embeddings, self.model.encoder.encode_items)
+                rows = [ItemRow.novel(item, one, now) for item, one in zip(new, embedded, strict=True)]
                 no_clicks = ItemClicks.none(self.store.dim)
-                stages = self.follower.lifecycle.stages(rows, [no_clicks] * len(rows))
+                stages = self.follower.lifecycle.stages(rows, [no_clicks] * len(rows)) if rows else []
                 with self.store.transaction() as transaction:
+                    if file_position is not None:
+                        ITEM_FILES.note(transaction.metadata, *file_position)
                     for row, stage in zip(rows, stages, strict=True):
                         row = replace(row, key=transaction.new_key(ITEMS))
                         transaction.put(ITEMS, stage.apply_to(row, transaction.sequence).values())
                 self._catch_up()
         return AddResult(len(new), len(items) - len(new))
 
-    def _exists(self, item: NewItem) -> bool:
+    def exists(self, item: NewItem) -> bool:
+        """Whether the catalog has this item, as `validate_item` returns it; one with the same id and other content is a
+        `ConflictError`."""
         found = self._find(item.id)
-        if found is not None and not same_content(found, item):
+        if found is None:
+            return False
+        same = same_content(found, item)
+        if same and item.vector is not None:
+            same = same_vector(self._row(item.id).embedding, np.asarray(item.vector))
+        if not same:
             raise ConflictError(
                 "An item with this id exists with other content",
                 got=repr(item.id),
-                expected="the same text, tags and fields, or a new id",
+                expected="the same text, tags, fields and vector, or a new id",
                 fix="update the item, or use another id",
             )
-        return found is not None
+        return True
 
     def update(
         self,
@@ -199,17 +213,19 @@ class Catalog(CatalogReader):
         remove_tags: Sequence[str] = (),
         fields: Mapping[str, FieldValue | None] | None = None,
         set_fields: Mapping[str, FieldValue | None] | None = None,
+        vector: Sequence[float] | Floats | None = None,
     ) -> Item:
         """Change parts of an item.
 
         Args:
             id: The item's id.
-            text: Its new text; None keeps the present one.
+            text: Its new text, which is encoded unless `vector` is given; None keeps the present one.
             tags: Its new tags; None keeps the present ones.
             add_tags: Tags to add to these.
             remove_tags: Tags to remove from all of these; those that it has not are ignored.
             fields: Its new fields; None keeps the present ones.
             set_fields: Single fields to change; a value of None removes the field.
+            vector: (dim,) its new embedding; None keeps the present one where the text stays.
         """
         with self._write_lock:
             row = self._row(id)
@@ -221,11 +237,19 @@ class Catalog(CatalogReader):
             if fields is not None or set_fields:
                 kept_fields = row.fields if fields is None else validate_fields(fields)
                 changed = replace(changed, fields=change_fields(kept_fields, set_fields or {}))
-            if text is not None and validate_text(text) != row.text:
-                embedding = self.model.encoder.encode_items([text])[0]
-                changed = replace(changed, text=text, embedding=embedding)
-                stage = self._stage(changed, self._item_clicks(row))
-            return row.item() if same_content(changed, row) else self._write_row(changed, stage)
+            new_text = row.text if text is None else validate_text(text)
+            if vector is not None or new_text != row.text:
+                embedding = (
+                    self.model.encoder.encode_items([new_text])[0]
+                    if vector is None
+                    else validate_embedding(vector, self.store.dim, "item's vector")
+                )
+                if new_text != row.text or not same_vector(embedding, row.embedding):
+                    changed = replace(changed, text=new_text, embedding=embedding)
+                    stage = self._stage(changed, self._item_clicks(row))
+            if stage is None and same_content(changed, row):
+                return row.item()
+            return self._write_row(changed, stage)
 
     def delete(self, ids: Sequence[str], *, ignore_missing: bool = False) -> int:
         """Delete items with their clicks, all or none; returns how many.
@@ -245,13 +269,18 @@ class Catalog(CatalogReader):
                 self._catch_up()
             return len(rows)
 
-    def click(self, item: str, query: str) -> Click:
+    def click(self, item: str, query: str, vector: Sequence[float] | Floats | None = None) -> Click:
         """Record that a query led to a click on an item.
 
         From the next search on, the query votes for the item's neighbours and counts in its own classifier; after
         `observe_after` clicks the item informs others.
+
+        Args:
+            item: The item's id.
+            query: The query's text; with a vector, any name for it.
+            vector: (dim,) the query's embedding, kept with the click; None to encode the text.
         """
-        return self.clicks([(item, query)])[0]
+        return self.clicks([NewClick(item, query, vector=vector)])[0]
 
     def clicks(
         self,
@@ -263,23 +292,23 @@ class Catalog(CatalogReader):
         """Record several clicks, all or none.
 
         Args:
-            clicks: `NewClick`s, (item, query) pairs, or mappings with "item", "query" and, if wanted, "at".
+            clicks: `NewClick`s, (item, query) pairs, or mappings with "item", "query" and, if wanted, "at" and
+                "vector", the query's embedding.
             embeddings: Embeddings by text of queries that the caller has encoded; others are encoded here.
             file_position: Noted in the same transaction: the SHA-256 of the file that the clicks are from, and its line
-                up to which it is now recorded (`metaxc.catalog.click_files`).
+                up to which it is now recorded (`metaxc.catalog.file_positions`).
         """
-        new = validate_clicks([NewClick.of(click) for click in clicks])
+        new = validate_clicks([NewClick.of(click) for click in clicks], self.store.dim)
         if not new:
             return []
         with self._write_lock:
             rows = {id: self._row(id) for id in dict.fromkeys(click.item for click in new)}
-            known = dict(embeddings or {})
-            missing = list(dict.fromkeys(click.query for click in new if click.query not in known))
-            if missing:
-                known |= zip(missing, self.model.encoder.encode_queries(missing), strict=True)
+            embedded = embed_each(
+                [(click.query, click.vector) for click in new], embeddings, self.model.encoder.encode_queries
+            )
             queries: dict[str, list[Floats]] = {id: [] for id in rows}
-            for click in new:
-                queries[click.item].append(known[click.query])
+            for click, one in zip(new, embedded, strict=True):
+                queries[click.item].append(one)
             clicked = [
                 self._item_clicks(row).with_queries(np.stack(queries[id]), self.model.embed_queries)
                 for id, row in rows.items()
@@ -289,12 +318,12 @@ class Catalog(CatalogReader):
             recorded, now, counts = [], time.time(), {id: row.clicks for id, row in rows.items()}
             with self.store.transaction() as transaction:
                 if file_position is not None:
-                    note_position(transaction.metadata, *file_position)
-                for click in new:
+                    CLICK_FILES.note(transaction.metadata, *file_position)
+                for click, one in zip(new, embedded, strict=True):
                     number, row = transaction.new_key(CLICKS), rows[click.item]
                     counts[click.item] += 1
-                    at, embedding = now if click.at is None else click.at, encode_vector(known[click.query])
-                    transaction.put(CLICKS, (number, row.key, click.query, at, embedding))
+                    at = now if click.at is None else click.at
+                    transaction.put(CLICKS, (number, row.key, click.query, at, encode_vector(one)))
                     state = lifecycle.state(row.trained, counts[click.item])
                     recorded.append(Click(number, click.item, click.query, at, state))
                 for row, its_clicks, stage in zip(rows.values(), clicked, stages, strict=True):

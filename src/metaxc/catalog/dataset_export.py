@@ -7,7 +7,7 @@ its model was trained on are in the model's data set, not in the catalog; the ex
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 
 from metaxc.arrays import Doubles, Rows
 from metaxc.artifacts import atomic_folder, save_json
+from metaxc.catalog.exported_vectors import collect_vectors
+from metaxc.catalog.generation_record import ENCODER_KIND
 from metaxc.catalog.schema import fields_column
 from metaxc.catalog.store import Store, read_sequence
 from metaxc.data.click_log import ClickLog, Texts
@@ -22,6 +24,7 @@ from metaxc.data.dataset import Dataset
 from metaxc.data.dataset_folder import read_folder, write_folder
 from metaxc.data.item_fields import any_fields, load_fields
 from metaxc.data.same_texts import normalise_text
+from metaxc.encoders import Vectors
 from metaxc.errors import DataError
 from metaxc.output_claims import DATA_KIND, claim_folder
 
@@ -41,6 +44,8 @@ class DatasetExport:
             a data set has times for all clicks or for none.
         trained_without_clicks: Items that the model was trained on and that have no click in the data set. Where there
             are many, the training data are not those of the model.
+        vectors: Whether the vectors of items and queries were written; None where the model encodes texts, False where
+            the training data have no vectors of their queries.
     """
 
     dataset: Dataset
@@ -48,6 +53,7 @@ class DatasetExport:
     training_clicks: int
     undated: bool
     trained_without_clicks: int
+    vectors: bool | None = None
 
 
 def export_dataset(
@@ -57,7 +63,8 @@ def export_dataset(
 
     It holds the catalog's items in the order in which they were added, with their present texts, tags and fields and
     the time at which they were first seen, and every recorded click with its time; clicks of the same query and item
-    add up. Clicks that were taken back, and deleted items with theirs, are not in it.
+    add up. Clicks that were taken back, and deleted items with theirs, are not in it. Where the catalog's model was
+    trained on your own vectors, those of the items and queries are written too, so that the next one can be.
 
     Args:
         store: The catalog's store.
@@ -79,7 +86,11 @@ def export_dataset(
             f"SELECT key, id, text, tags, trained, {fields_column(connection)}, created FROM items ORDER BY key"
         ).fetchall()
         clicks = connection.execute("SELECT number, key, query, at FROM clicks ORDER BY number").fetchall()
-    export = merge_clicks(items, clicks, training, folder.name)
+        export = merge_clicks(items, clicks, training, folder.name)
+        vectors = None
+        if store.metadata.get(ENCODER_KIND) == Vectors.kind:
+            vectors = collect_vectors(connection, export.dataset, training, training_data)
+            export = replace(export, vectors=vectors is not None)
     facts = {
         "catalog": store.uuid,
         "sequence": sequence,
@@ -89,6 +100,9 @@ def export_dataset(
     }
     with atomic_folder(folder, DATA_KIND, overwrite=overwrite, sources=sources) as new:
         write_folder(export.dataset, new)
+        if vectors is not None:
+            for name, array in zip(("items", "queries"), vectors, strict=True):
+                np.save(new / f"vectors.{name}.npy", array)
         save_json(new / FACTS, facts)
     return export
 

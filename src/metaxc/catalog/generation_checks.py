@@ -12,6 +12,7 @@ import numpy as np
 
 from metaxc.arrays import Keys
 from metaxc.catalog.item_clicks import ItemClicks
+from metaxc.catalog.known_queries import KnownQuery, list_clicked, list_known, read_embeddings
 from metaxc.catalog.reader import CatalogReader
 from metaxc.catalog.records import ItemRow
 
@@ -52,9 +53,17 @@ def compare_generations(old: CatalogReader, new: CatalogReader, sample: int = 20
     changes: list[float] = []
     for start in range(0, len(queries), AT_ONCE):
         block = queries[start : start + AT_ONCE]
-        vectors = new.encode(block)
-        recalls += compute_recalls(new.index_search(vectors, FIRST)[0], new.exact_search(vectors, FIRST)[0])
-        for before, after in zip(old.search(block, FIRST), new.search(block, FIRST), strict=True):
+        stored = zip(block, read_embeddings(old.store, block), read_embeddings(new.store, block), strict=True)
+        there = [
+            (query.text, one, other) for query, one, other in stored if one is not None and other is not None
+        ]
+        if not there:
+            continue
+        texts = [text for text, _, _ in there]
+        encoded = new.encode([other for _, _, other in there])
+        recalls += compute_recalls(new.index_search(encoded, FIRST)[0], new.exact_search(encoded, FIRST)[0])
+        answers_before = old.search(old.encode([one for _, one, _ in there]), FIRST, texts=texts)
+        for before, after in zip(answers_before, new.search(encoded, FIRST, texts=texts), strict=True):
             ids, new_ids = {hit.id for hit in before}, {hit.id for hit in after}
             most = max(len(ids), len(new_ids))
             changes.append(1 - len(ids & new_ids) / most if most else 0.0)
@@ -69,47 +78,49 @@ def compare_generations(old: CatalogReader, new: CatalogReader, sample: int = 20
     )
 
 
-def sample_queries(catalog: CatalogReader, count: int) -> list[str]:
+def sample_queries(catalog: CatalogReader, count: int) -> list[KnownQuery]:
     """At most so many queries that the catalog knows, always the same ones."""
-    sources = (
-        "SELECT text FROM queries ORDER BY number",
-        "SELECT query FROM clicks GROUP BY query ORDER BY max(number) DESC LIMIT ?",
-    )
-    found: dict[str, None] = {}
-    for statement in sources:
-        parameters = (count,) if "?" in statement else ()
-        texts = [text for (text,) in catalog.store.fetch_all(statement, parameters)]
+    known = list_known(catalog.store)
+    found: dict[str, KnownQuery] = {}
+    for queries in (known, list_clicked(catalog.store, count)):
         left = count - len(found)
-        step = max(len(texts) / left, 1.0) if left else 1.0
-        chosen = [texts[int(step * place)] for place in range(min(left, len(texts)))]
-        found |= dict.fromkeys(chosen)
-    return list(found)
+        step = max(len(queries) / left, 1.0) if left else 1.0
+        for query in [queries[int(step * place)] for place in range(min(left, len(queries)))]:
+            found.setdefault(query.text, query)
+    return list(found.values())
 
 
-def recent_novel_clicks(old: CatalogReader, new: CatalogReader, count: int) -> list[tuple[str, str]]:
-    """At most so many of the newest clicks, as (item, query), on items that neither model was trained on."""
+def recent_novel_clicks(old: CatalogReader, new: CatalogReader, count: int) -> list[tuple[str, int]]:
+    """At most so many of the newest clicks, as (item, number), on items that neither model was trained on."""
     trained = {new.model.items.ids[row] for row in new.model.observed.tolist()}
     rows = old.store.fetch_all(
-        "SELECT items.id, query FROM clicks JOIN items USING (key) WHERE NOT trained ORDER BY number DESC LIMIT ?",
+        "SELECT items.id, number FROM clicks JOIN items USING (key) WHERE NOT trained ORDER BY number DESC LIMIT ?",
         (4 * count,),
     )
-    there = [(item, query) for item, query in rows if item not in trained and item in new]
+    there = [(item, number) for item, number in rows if item not in trained and item in new]
     return there[:count]
 
 
-def novel_recall(catalog: CatalogReader, clicks: Sequence[tuple[str, str]]) -> float | None:
-    """The share of clicks whose item is among the first ten when it is represented as if nobody had clicked it."""
+def novel_recall(catalog: CatalogReader, clicks: Sequence[tuple[str, int]]) -> float | None:
+    """The share of clicks, given as (item, number), whose item is among the first ten when it is represented as if
+    nobody had clicked it."""
     hits: list[bool] = []
     for start in range(0, len(clicks), AT_ONCE):
         block = clicks[start : start + AT_ONCE]
-        rows = {id: _read_row(catalog, id) for id in dict.fromkeys(id for id, _ in block)}
-        block = [(id, query) for id, query in block if rows[id] is not None]  # deleted meanwhile
-        novel = [row for id, _ in block if (row := rows[id]) is not None]
-        if not novel:
+        embeddings = read_embeddings(catalog.store, [KnownQuery("", "clicks", number) for _, number in block])
+        rows = [_read_row(catalog, id) for id, _ in block]
+        # Items may have been deleted meanwhile, and clicks taken back.
+        there = [
+            (row, one)
+            for row, one in zip(rows, embeddings, strict=True)
+            if row is not None and one is not None
+        ]
+        if not there:
             continue
+        novel = [row for row, _ in there]
         none = [ItemClicks.none(catalog.store.dim)] * len(novel)
         vectors = np.stack([stage.vector for stage in catalog.follower.lifecycle.stages(novel, none)])
-        queries = catalog.encode([query for _, query in block])
+        queries = catalog.encode([one for _, one in there])
         keys, scores = catalog.index_search(queries, FIRST + 1)
         own = (queries * vectors).sum(axis=1)
         others = keys != np.array([row.key for row in novel])[:, None]

@@ -18,8 +18,9 @@ import numpy as np
 from metaxc.artifacts import atomic_folder, make_folder, sync, verify_folder
 from metaxc.catalog.catalog_errors import CatalogError
 from metaxc.catalog.catalog_folder import CatalogFolder
+from metaxc.catalog.generation_creation import resume_or_create
 from metaxc.catalog.generation_record import MODEL_FOLDER
-from metaxc.catalog.migration import Migration, Progress, embed_texts, resume_or_create
+from metaxc.catalog.migration import Migration, Progress, embed_texts
 from metaxc.catalog.records import ItemRow, NewItem
 from metaxc.catalog.schema import DATABASE, ITEMS, QUERIES, encode_vector, write_closed_checksum
 from metaxc.catalog.store import Store

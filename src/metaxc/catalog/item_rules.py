@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from metaxc.catalog.catalog_errors import ConflictError
 from metaxc.catalog.records import Item, ItemRow, NewClick, NewItem
+from metaxc.catalog.vector_rules import same_vector, validate_embedding
 from metaxc.data.click_log import Texts
 from metaxc.data.input_rules import validate_id, validate_query, validate_tags, validate_text
 from metaxc.data.item_fields import dump_fields, validate_fields
@@ -18,35 +19,24 @@ MOST_EXPOSURE = 100.0
 """Scores are sums of a few cosine similarities: an exposure of ten ranks items by their novelty alone."""
 
 
-def parse_items(lines: Iterable[str]) -> list[NewItem]:
-    """Items from JSON lines of `{"id": …, "text": …, "tags": […], "fields": {…}}`; tags and fields may be left out."""
-    items = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-            tags, fields = validate_tags(record.get("tags", ())), validate_fields(record.get("fields", {}))
-            items.append(NewItem(record["id"], record["text"], tags, fields))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise DataError(
-                "A line is not an item",
-                got=f"line {number}: {line[:80]}",
-                expected='{"id": "…", "text": "…", "tags": ["…"], "fields": {"…": …}}; the last two may be left out',
-                fix="correct the line; no item was added",
-            ) from error
-    return items
+def validate_item(item: NewItem, dim: int) -> NewItem:
+    """The item with normalized tags and fields and, if it has one, a unit vector of `dim` numbers."""
+    return NewItem(
+        validate_id(item.id),
+        validate_text(item.text, "item text"),
+        validate_tags(item.tags),
+        validate_fields(item.fields),
+        None if item.vector is None else validate_embedding(item.vector, dim, "item's vector"),
+    )
 
 
-def validate_items(items: Sequence[NewItem]) -> list[NewItem]:
-    """The items with normalized tags and fields, each once; two different items with one id are a `ConflictError`."""
+def validate_items(items: Sequence[NewItem], dim: int) -> list[NewItem]:
+    """The items as `validate_item` returns them, each once; two different items with one id are a `ConflictError`."""
     found: dict[str, NewItem] = {}
     for item in items:
-        valid = NewItem(
-            validate_id(item.id),
-            validate_text(item.text, "item text"),
-            validate_tags(item.tags),
-            validate_fields(item.fields),
-        )
-        if not same_content(found.setdefault(item.id, valid), valid):
+        valid = validate_item(item, dim)
+        first = found.setdefault(item.id, valid)
+        if not same_content(first, valid) or not _same_vectors(first.vector, valid.vector):
             raise ConflictError(
                 "Two different items have the same id",
                 got=repr(item.id),
@@ -65,8 +55,12 @@ def same_content(one: Content, other: Content) -> bool:
     )
 
 
-def validate_clicks(clicks: Sequence[NewClick]) -> list[NewClick]:
-    """The clicks with their times in seconds since 1970."""
+def _same_vectors(one: Any, other: Any) -> bool:
+    return one is other or (one is not None and other is not None and same_vector(one, other))
+
+
+def validate_clicks(clicks: Sequence[NewClick], dim: int) -> list[NewClick]:
+    """The clicks with their times in seconds since 1970 and, where they have one, a unit vector of `dim` numbers."""
     valid = []
     for click in clicks:
         validate_query(click.query)
@@ -78,7 +72,8 @@ def validate_clicks(clicks: Sequence[NewClick]) -> list[NewClick]:
                 expected=TIME_FORMAT,
                 fix=f"times of {MAX_SECONDS:g} and more are in a smaller unit than seconds",
             )
-        valid.append(NewClick(click.item, click.query, at))
+        vector = None if click.vector is None else validate_embedding(click.vector, dim, "query's vector")
+        valid.append(NewClick(click.item, click.query, at, vector))
     return valid
 
 

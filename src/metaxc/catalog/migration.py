@@ -5,6 +5,10 @@ carries a sequence number, and the new generation notes up to which one it has t
 during a last round has a generation that lacks nothing. Keys and click numbers stay, and are not given out again.
 
 Everything that a killed build has written is used by the next one.
+
+Where both models have the same item side (`metaxc.emmett.model_identity.item_fingerprint`), no item is computed: the
+new generation begins as a copy of the database, and later changes are copied as they stand. Clicks keep the embeddings
+with which they became a part of their item's vector; known queries, which belong to no item, are encoded again.
 """
 
 from __future__ import annotations
@@ -13,45 +17,48 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from metaxc.arrays import Floats
-from metaxc.catalog.catalog_folder import CatalogFolder
-from metaxc.catalog.click_files import CLICK_FILES
+from metaxc.catalog.embedding_space import has_same_space, vectors_required
+from metaxc.catalog.file_positions import CLICK_FILES, ITEM_FILES
 from metaxc.catalog.generation_record import (
+    EARLIER_MODELS,
     FOLLOWS,
     IN_STEP,
-    MODEL_FOLDER,
+    MOST_EARLIER,
     PREVIOUS,
     STALE,
     Previous,
-    model_metadata,
-    read_previous,
+    earlier_models,
+    has_item_vectors,
 )
 from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.item_clicks import ItemClicks, read_item_clicks
 from metaxc.catalog.lifecycle import Lifecycle, Stage
 from metaxc.catalog.records import CatalogSettings, ItemRow
 from metaxc.catalog.schema import (
+    CLICK_SUMS,
     CLICKS,
     ITEMS,
     QUERIES,
     decode_vector,
+    decode_vectors,
     encode_vector,
     placeholders,
     read_metadata,
     select_items,
+    tables_of,
 )
 from metaxc.catalog.store import Store, Transaction, read_sequence
 from metaxc.emmett import Emmett
-from metaxc.errors import MetaxcError
 
 MIGRATION_BLOCK = 256
 """Items that a migration writes in one transaction."""
 
+FILES = (CLICK_FILES, ITEM_FILES)
 ITEM_ORDER = "ORDER BY ifnull(since, 9e18), key"
 Progress = Callable[[int, int], None]
 """Called with the number of items done and their total; an exception stops the build, and the next one resumes it."""
@@ -60,34 +67,6 @@ Progress = Callable[[int, int], None]
 def embed_texts(encode: Callable[[Sequence[str]], Floats], texts: Sequence[str], dim: int) -> Floats:
     """(n, dim) float32; an encoder need not accept an empty list."""
     return encode(texts) if texts else np.empty((0, dim), np.float32)
-
-
-def resume_or_create(folder: CatalogFolder, old: Store, model: Emmett, model_folder: Path | None) -> Store:
-    """A generation of this model to continue: one that an earlier run has begun, the one that was in use before, or a
-    new one."""
-    previous, sequence = read_previous(old), old.sequence
-    for generation in folder.unfinished():
-        try:
-            store = Store(generation)
-        except MetaxcError:
-            continue  # stopped before its database was complete, or damaged
-        if (store.uuid, store.metadata["model"]) == (old.uuid, model.fingerprint):
-            name, _, at = store.metadata.get(FOLLOWS, "").partition(" ")
-            if name == old.folder.name and int(at) <= sequence:
-                return store
-            if previous is not None and generation.name == previous.generation:
-                with store.transaction() as transaction:
-                    transaction.metadata |= {FOLLOWS: f"{old.folder.name} {previous.at}", IN_STEP: "yes"}
-                return store
-        store.close()
-    metadata = {
-        "uuid": old.uuid,
-        **model_metadata(model),
-        "settings": old.metadata["settings"],
-        FOLLOWS: f"{old.folder.name} {sequence}",
-        **({} if model_folder is None else {MODEL_FOLDER: str(model_folder.resolve())}),
-    }
-    return Store.create(folder.next(), metadata)
 
 
 class Migration:
@@ -108,9 +87,11 @@ class Migration:
         self.lifecycle = Lifecycle(model, settings.observe_after)
         self.follower: IndexFollower | None = None
         self.trained = {model.items.ids[row] for row in model.observed.tolist()}
+        self.keeps_embeddings = has_same_space(old, model)
         metadata = self._new_metadata()
         self.sequence = int(metadata[FOLLOWS].split()[1])
         self.in_step = metadata.get(IN_STEP) == "yes"
+        self.copies = has_item_vectors(old.metadata, model)
         self.done = {row[0] for row in new.fetch_all("SELECT key FROM items")}
 
     def use_follower(self, follower: IndexFollower) -> None:
@@ -173,9 +154,11 @@ class Migration:
             previous = Previous(
                 self.old.folder.name, transaction.sequence, self.old.metadata["model"], previous_model_folder
             )
+            earlier = [*earlier_models(metadata), metadata["model"]] if self.copies else []
             transaction.metadata |= dict.fromkeys((FOLLOWS, STALE, IN_STEP), "") | {
                 PREVIOUS: json.dumps(asdict(previous)),
-                **{name: metadata[name] for name in (CLICK_FILES,) if name in metadata},
+                EARLIER_MODELS: " ".join(list(dict.fromkeys(earlier))[-MOST_EARLIER:]),
+                **{kind.name: metadata[kind.name] for kind in FILES if kind.name in metadata},
             }
 
     def _new_metadata(self) -> dict[str, str]:
@@ -189,12 +172,20 @@ class Migration:
 
     def _write_queries(self) -> None:
         done = {row[0] for row in self.new.fetch_all("SELECT number FROM queries")}
-        stored = self._read("SELECT number, text FROM queries ORDER BY number")
+        stored = self._read("SELECT number, text, embedding FROM queries ORDER BY number")
         for block in _blocks([row for row in stored if row[0] not in done], self.block):
-            embeddings = self.model.encoder.encode_queries([text for _, text in block])
+            embeddings = self._embed_queries([(text, embedding) for _, text, embedding in block])
             with self.new.transaction() as transaction:
-                for (number, text), embedding in zip(block, embeddings, strict=True):
+                for (number, text, _), embedding in zip(block, embeddings, strict=True):
                     transaction.put(QUERIES, (number, text, encode_vector(embedding)))
+
+    def _embed_queries(self, stored: Sequence[tuple[str, bytes]]) -> Floats:
+        """(n, dim) embeddings of queries, given as their texts and stored embeddings."""
+        encoder = self.model.encoder
+        if self.keeps_embeddings:
+            return decode_vectors((embedding for _, embedding in stored), encoder.dim)
+        with vectors_required():
+            return embed_texts(encoder.encode_queries, [text for text, _ in stored], encoder.dim)
 
     def _write_items(self, rows: Sequence[tuple[int, str, int]], *, first: bool) -> None:
         """Write the items that inform others, then all other items, informed by those. The first ones inform each other
@@ -210,6 +201,10 @@ class Migration:
             if clicks >= self.lifecycle.observe_after and id not in self.trained and self.lifecycle.can_grow
         ]
         total = len(rows) if first else 0
+        if self.copies:
+            self._write_blocks([key for key, _, _ in rows], total)
+            self._reload_observed()
+            return
         self._write_blocks(informing, total)
         self._reload_observed()
         for block in _blocks(informing, self.block):
@@ -220,7 +215,10 @@ class Migration:
 
     def _write_blocks(self, keys: Sequence[int], total: int) -> None:
         for block in _blocks([key for key in keys if not (total and key in self.done)], self.block):
-            self._write_block(block, during_changes=not total)
+            if self.copies:
+                self._copy_block(block)
+            else:
+                self._write_block(block, during_changes=not total)
             self.done |= set(block)
             if total:
                 self.progress(len(self.done), total)
@@ -230,21 +228,15 @@ class Migration:
             stored, clicks = _read_items(connection, keys)
         before = _Known(self.new, [row.key for row in stored], [row.id for row in stored])
         encoder, embed = self.model.encoder, self.model.embed_queries
-        new_texts = list(dict.fromkeys(row.text for row in stored if not before.has_text(row)))
-        by_text = dict(zip(new_texts, embed_texts(encoder.encode_items, new_texts, encoder.dim), strict=True))
         rows = [
-            replace(
-                row,
-                trained=row.id in self.trained,
-                embedding=by_text[row.text] if row.text in by_text else before.rows[row.key].embedding,
-            )
-            for row in stored
+            replace(row, trained=row.id in self.trained, embedding=embedding)
+            for row, embedding in zip(stored, self._embed_items(stored, before), strict=True)
         ]
         new_clicks = [click for click in clicks if click[0] not in before.clicks]
-        encoded = embed_texts(encoder.encode_queries, [click[2] for click in new_clicks], encoder.dim)
+        encoded = self._embed_queries([(click[2], click[4]) for click in new_clicks])
         by_number = before.clicks | {click[0]: one for click, one in zip(new_clicks, encoded, strict=True)}
         queries: dict[int, list[Floats]] = {row.key: [] for row in rows}
-        for number, key, _, _ in clicks:
+        for number, key, *_ in clicks:
             queries[key].append(by_number[number])
         none = np.empty((0, encoder.dim), np.float32)
         item_clicks = [
@@ -260,10 +252,50 @@ class Migration:
                 its_clicks.write(transaction, row)
             for number in gone:
                 transaction.delete(CLICKS, number)
-            for number, key, query, at in new_clicks:
+            for number, key, query, at, _ in new_clicks:
                 transaction.put(CLICKS, (number, key, query, at, encode_vector(by_number[number])))
             if during_changes:
                 self._note_stale(transaction, [*before.rows.values()], stages)
+
+    def _embed_items(self, stored: Sequence[ItemRow], before: _Known) -> list[Floats]:
+        """The embedding of each item: its stored one where the space is the same, else the encoder's."""
+        if self.keeps_embeddings:
+            return [row.embedding for row in stored]
+        encoder = self.model.encoder
+        texts = list(dict.fromkeys(row.text for row in stored if not before.has_text(row)))
+        with vectors_required():
+            by_text = dict(zip(texts, embed_texts(encoder.encode_items, texts, encoder.dim), strict=True))
+        return [
+            by_text[row.text] if row.text in by_text else before.rows[row.key].embedding for row in stored
+        ]
+
+    def _copy_block(self, keys: Sequence[int]) -> None:
+        """Write items as they stand in the old generation, with their vectors and clicks."""
+        where = f"WHERE key IN ({placeholders(len(keys))})"
+        with self.old.read_snapshot(own_connection=True) as connection:
+            found = connection.execute(f"{select_items(connection)} {where}", keys)
+            rows = [ItemRow.from_values(row) for row in found]
+            clicks = connection.execute(f"{CLICKS.select} {where} ORDER BY number", keys).fetchall()
+            sums: list[Any] = []
+            if CLICK_SUMS in tables_of(read_metadata(connection)):
+                sums = connection.execute(f"{CLICK_SUMS.select} {where}", keys).fetchall()
+        before = _Known(self.new, [row.key for row in rows], [row.id for row in rows])
+        with self.new.transaction() as transaction:
+            for key in before.others:
+                transaction.remove_item(key)
+            for row in rows:
+                known = before.rows.get(row.key)
+                since = None if known is None else known.since
+                if row.since is not None:
+                    row = replace(row, since=since or transaction.sequence)
+                transaction.put(ITEMS, replace(row, sequence=transaction.sequence).values())
+                transaction.delete(CLICK_SUMS, row.key)
+            for number in set(before.clicks) - {click[0] for click in clicks}:
+                transaction.delete(CLICKS, number)
+            for click in clicks:
+                transaction.put(CLICKS, click)
+            for total in sums:
+                transaction.put(CLICK_SUMS, total)
 
     def _note_stale(
         self, transaction: Transaction, before: Sequence[ItemRow], after: Sequence[Stage]
@@ -327,13 +359,14 @@ class _Known:
 
 def _read_items(
     connection: sqlite3.Connection, keys: Sequence[int]
-) -> tuple[list[ItemRow], list[tuple[int, int, str, float]]]:
-    """Items of one committed state, and number, key, query and time of their clicks; deleted ones are left out."""
+) -> tuple[list[ItemRow], list[tuple[int, int, str, float, bytes]]]:
+    """Items of one committed state, and number, key, query, time and embedding of their clicks; deleted ones are left
+    out."""
     where = f"WHERE key IN ({placeholders(len(keys))})"
     found = connection.execute(f"{select_items(connection)} {where}", keys)
     rows = [ItemRow.from_values(row) for row in found]
     clicks = connection.execute(
-        f"SELECT number, key, query, at FROM clicks {where} ORDER BY number", keys
+        f"SELECT number, key, query, at, embedding FROM clicks {where} ORDER BY number", keys
     ).fetchall()
     return rows, clicks
 

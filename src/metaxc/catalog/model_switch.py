@@ -19,8 +19,9 @@ from pathlib import Path
 from metaxc.catalog.catalog import Catalog
 from metaxc.catalog.catalog_errors import CatalogError
 from metaxc.catalog.catalog_folder import WriterLock
+from metaxc.catalog.generation_creation import resume_or_create
 from metaxc.catalog.generation_record import MODEL_FOLDER
-from metaxc.catalog.migration import Migration, Progress, resume_or_create
+from metaxc.catalog.migration import Migration, Progress
 from metaxc.emmett import Emmett
 
 SWITCH_BLOCK = 64

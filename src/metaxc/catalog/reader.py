@@ -16,6 +16,7 @@ from metaxc.catalog.dataset_export import DatasetExport, export_dataset
 from metaxc.catalog.export import Format, export_vectors
 from metaxc.catalog.filter_follower import FilterFollower, keep_passing
 from metaxc.catalog.generations import write_snapshot
+from metaxc.catalog.given_vectors import embed_items, encode_queries
 from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.item_clicks import MOST_VOTERS, ItemClicks, read_item_clicks
 from metaxc.catalog.item_filters import join_filters
@@ -28,7 +29,6 @@ from metaxc.catalog.item_queries import (
     read_items,
     without_own,
 )
-from metaxc.catalog.item_rules import validate_exposure
 from metaxc.catalog.preview import Previewer
 from metaxc.catalog.records import (
     CatalogHit,
@@ -46,6 +46,7 @@ from metaxc.catalog.store import Store
 from metaxc.data.input_rules import validate_query, validate_text
 from metaxc.data.text_lists import as_texts
 from metaxc.emmett import Emmett
+from metaxc.encoders import Vectors
 from metaxc.errors import DataError
 
 MOST_LISTED = 1_000
@@ -107,26 +108,17 @@ class CatalogReader:
                 self._lock.release()
 
     def encode(
-        self, queries: Sequence[str], exposure: float | Sequence[float | None] | None = None
+        self, queries: Sequence[str | Floats] | Floats, exposure: float | Sequence[float | None] | None = None
     ) -> Floats:
-        """(n, dim + 1) float32: the vectors that these queries are searched with; the last coordinate is the exposure.
+        """(n, dim + 1) float32: the vectors that these queries are searched with; the last coordinate is the exposure
+        times the response of the classifiers to the query.
 
         Args:
-            queries: Texts.
+            queries: Texts, (dim,) embeddings, or (dim + 1,) vectors that this has returned.
             exposure: What is added to the score of an item without clicks, and ever less of it with each click; None
                 for the value chosen in training, a sequence for one value per query.
         """
-        for query in queries:
-            validate_query(query)
-        if exposure is None or isinstance(exposure, int | float):
-            return self.model.encode_queries(
-                queries, None if exposure is None else validate_exposure(exposure)
-            )
-        vectors = self.model.encode_queries(queries)
-        for vector, one in zip(vectors, exposure, strict=True):
-            if one is not None:
-                vector[-1] = validate_exposure(one)
-        return vectors
+        return encode_queries(list(queries), self.model, exposure)
 
     def search(
         self,
@@ -143,7 +135,7 @@ class CatalogReader:
         """The k best items of each query, best first; fewer only where fewer items pass the filters.
 
         Args:
-            queries: Texts, or vectors from `encode`.
+            queries: Texts; (n, dim) embeddings of the model's encoder; or (n, dim + 1) vectors from `encode`.
             k: Number of items per query.
             offset: Number of best items to leave out: the next page begins where the last one has ended.
             filter: Return only items that pass this filter, such as `{"field": "price", "lt": 20}`
@@ -151,20 +143,13 @@ class CatalogReader:
             tags: Return only items that have all of these tags.
             states: Return only items in one of these states; empty returns all.
             exposure: What is added to the score of an item without clicks; None for the value chosen in training.
-                `about` tells what each value costs and brings. Vectors have theirs already.
+                `about` tells what each value costs and brings. Vectors from `encode` have theirs already.
             texts: The texts of queries that are given as vectors, for a model whose queries are items
                 (`Emmett.exclude_self`): an item is then left out where its own text is searched.
         """
         if not isinstance(queries, np.ndarray):
             queries = texts = list(as_texts(queries, "query"))
         own_texts = texts if self.model.exclude_self else None
-        if exposure is not None and isinstance(queries, np.ndarray):
-            raise DataError(
-                "The exposure is part of the query vectors",
-                got=f"{len(queries)} vectors and exposure={exposure:g}",
-                expected="texts with an exposure, or vectors without",
-                fix="pass the exposure to `encode`",
-            )
         if k < 1 or offset < 0:
             raise DataError(
                 "k must be positive" if k < 1 else "The offset must not be negative",
@@ -172,8 +157,7 @@ class CatalogReader:
                 expected="1 or more" if k < 1 else "0 or more",
                 fix="ask for at least one item" if k < 1 else "leave it out for the first page",
             )
-        vectors = queries if isinstance(queries, np.ndarray) else self.encode(queries, exposure)
-        wanted = join_filters(filter, tags, states)
+        vectors, wanted = self.encode(queries, exposure), join_filters(filter, tags, states)
         more = offset + k if own_texts is None else offset + k + SAME_TEXTS
         hits: list[list[CatalogHit]] = []
         for _ in range(ATTEMPTS):
@@ -287,12 +271,26 @@ class CatalogReader:
         self._previewer.known_queries()
         self._filters.load()
 
-    def represent(self, texts: Sequence[str]) -> Floats:
-        """(n, dim + 1) float32: the meta-classifiers of new items and their novelty; nothing is written."""
+    def represent(self, items: Sequence[str | Floats] | Floats) -> Floats:
+        """(n, dim + 1) float32: the meta-classifiers of new items and their novelty; nothing is written.
+
+        Args:
+            items: Their texts, or their (dim,) embeddings, as the model's encoder gives them.
+        """
         self._catch_up()
-        texts = [validate_text(text) for text in texts]
-        embeddings = self.model.encoder.encode_items(texts)
-        return self.follower.lifecycle.pipeline.vectors(embeddings, texts=texts)
+        given = list(items)
+        texts = [validate_text(one) if isinstance(one, str) else "" for one in given]
+        return self.follower.lifecycle.pipeline.vectors(embed_items(given, self.model), texts=texts)
+
+    def can_encode_item(self, text: str) -> bool:
+        """Whether an item may be given by its text; one of a model with your own vectors needs its vector."""
+        encoder = self.model.encoder
+        return not isinstance(encoder, Vectors) or encoder.has_item(text)
+
+    def can_encode_query(self, text: str) -> bool:
+        """The same for a query."""
+        encoder = self.model.encoder
+        return not isinstance(encoder, Vectors) or encoder.has_query(text)
 
     def about(self) -> CatalogSummary:
         """The catalog in figures."""

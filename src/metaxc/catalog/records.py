@@ -40,24 +40,37 @@ class CatalogSettings(BaseModel):
 
 @dataclass(frozen=True)
 class NewItem:
-    """An item to add."""
+    """An item to add.
+
+    Args:
+        id: Its id.
+        text: Its text.
+        tags: Its tags.
+        fields: Its fields, values by name.
+        vector: (dim,) its embedding in the space of the model's encoder; None to encode the text.
+    """
 
     id: str
     text: str
     tags: tuple[str, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
+    vector: Sequence[float] | Floats | None = field(default=None, compare=False)
 
     @staticmethod
     def of(given: NewItem | Mapping[str, Any]) -> NewItem:
-        """An item from a mapping with "id", "text" and, if wanted, "tags" and "fields"; an item stays what it is."""
+        """An item from a mapping with "id", "text" and, if wanted, "tags", "fields" and "vector"; an item stays what it
+        is. The text of an item that is given by its vector alone is its id."""
         if isinstance(given, NewItem):
             return given
-        expected = '{"id": …, "text": …}, with "tags": […] and "fields": {…} if wanted, or a NewItem'
+        expected = (
+            '{"id": …, "text": …}, with "tags": […], "fields": {…} and "vector": […] if wanted, or a NewItem'
+        )
         if not isinstance(given, Mapping):
             raise DataError("Not an item", got=repr(given)[:100], expected=expected)
         known = [field.name for field in fields(NewItem)]
         unknown = [str(name) for name in given if name not in known]
-        missing = [name for name in known[:2] if name not in given]
+        vector = given.get("vector")
+        missing = [name for name in known[: 2 if vector is None else 1] if name not in given]
         if unknown or missing:
             near = get_close_matches(unknown[0], known, n=1) if unknown else []
             raise DataError(
@@ -68,33 +81,47 @@ class NewItem:
                 expected=expected,
                 fix=f"did you mean {near[0]!r}?" if near else None,
             )
-        tags = given.get("tags") or ()
-        tags = (tags,) if isinstance(tags, str) else tuple(tags)
-        return NewItem(given["id"], given["text"], tags, given.get("fields") or {})
+        tags, own_fields = given.get("tags") or (), given.get("fields")
+        return NewItem(
+            given["id"],
+            given["text"] if vector is None else given.get("text") or given["id"],
+            (tags,) if isinstance(tags, str) else tuple(tags),
+            {} if own_fields is None else own_fields,
+            vector,
+        )
 
 
 @dataclass(frozen=True)
 class NewClick:
-    """A click to record; `at` is in seconds since 1970, None for now."""
+    """A click to record.
+
+    Args:
+        item: The item's id.
+        query: The query's text; where the caller gives its vector, any name for it.
+        at: When, in seconds since 1970; None for now.
+        vector: (dim,) the query's embedding in the space of the model's encoder; None to encode the query.
+    """
 
     item: str
     query: str
     at: float | None = None
+    vector: Sequence[float] | Floats | None = field(default=None, compare=False)
 
     @staticmethod
     def of(given: NewClick | tuple[str, str] | Mapping[str, Any]) -> NewClick:
-        """A click from an (item, query) pair or a mapping with "item", "query" and, if wanted, "at"."""
+        """A click from an (item, query) pair or a mapping with "item", "query" and, if wanted, "at" and "vector"."""
         if isinstance(given, NewClick):
             return given
         names = {field.name for field in fields(NewClick)}
         if isinstance(given, Mapping) and {"item", "query"} <= set(given) <= names:
-            return NewClick(given["item"], given["query"], given.get("at"))
+            return NewClick(given["item"], given["query"], given.get("at"), given.get("vector"))
         if isinstance(given, tuple) and len(given) == 2:
             return NewClick(*given)
         raise DataError(
             "Not a click",
             got=repr(given)[:100],
-            expected='an (item, query) pair, {"item": …, "query": …}, with "at" if wanted, or a NewClick',
+            expected='an (item, query) pair, {"item": …, "query": …}, with "at" and "vector" if wanted, or a '
+            "NewClick",
         )
 
 

@@ -87,6 +87,11 @@ class Table:
         return self.column_list.split(", ")
 
     @property
+    def select(self) -> str:
+        """The statement that reads every row, without checksums; `select_items` reads items of older formats too."""
+        return f"SELECT {self.column_list} FROM {self.name}"
+
+    @property
     def insert(self) -> str:
         """The statement that inserts a row with its checksum."""
         values = placeholders(len(self.columns) + 1)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
@@ -16,8 +15,18 @@ from metaxc.cli.catalog_upkeep_command import (
     migrate,
     open_store,
     restore,
-    show_progress,
     snapshot,
+)
+from metaxc.cli.catalog_write_command import (
+    FieldOptions,
+    Id,
+    Tags,
+    add,
+    click,
+    clicks,
+    open_catalog,
+    parse_fields,
+    upload,
 )
 from metaxc.cli.shared import (
     Base,
@@ -33,10 +42,7 @@ from metaxc.cli.shared import (
     read_lines,
     set_threads,
 )
-from metaxc.errors import ConfigError
-
-if TYPE_CHECKING:
-    from metaxc.catalog import Catalog
+from metaxc.cli.vector_options import Vector, Vectors, read_queries, read_vector
 
 app = Typer(
     name="catalog",
@@ -47,53 +53,14 @@ app = Typer(
     rich_markup_mode=None,
 )
 
-Id = Annotated[str, Argument(help="The item's id.", metavar="ID")]
-NewId = Annotated[str | None, Option("--id", help="The item's id.")]
-NewText = Annotated[str | None, Argument(help="The item's text.", metavar="TEXT")]
-Query = Annotated[str, Argument(help="The query that led to the click.", metavar="QUERY")]
-Queries = Annotated[list[str], Argument(help="One or more queries.", metavar="QUERY...")]
+Queries = Annotated[list[str] | None, Argument(help="One or more queries.", metavar="QUERY...")]
 Number = Annotated[int, Argument(help="The click's number, as `click` prints it.", metavar="CLICK")]
 Count = Annotated[int, Option("-k", min=1, help="Number of items per query.")]
-Tags = Annotated[list[str] | None, Option("--tag", help="A tag of the items; may be repeated.")]
 States = Annotated[list[str] | None, Option("--state", help="novel, clicked or observed; may be repeated.")]
-FieldOptions = Annotated[
-    list[str] | None,
-    Option(
-        "--field", help="A field, such as price=19.9 or in_stock=true; may be repeated.", metavar="NAME=VALUE"
-    ),
-]
-ItemFile = Annotated[
-    Path | None, Option("--file", help='JSON lines of {"id", "text", "tags", "fields"}; - is stdin.')
-]
 Data = Annotated[Path | None, Option(help="Data set whose training queries previews use as known queries.")]
 Clicks = Annotated[int | None, Option(min=1, help="Clicks until an item is observed; default: docs/live.md.")]
-SHOWN_PROBLEMS = 20
 KNOWN_QUERIES = 2_000
 """Known queries that a preview scores; the time of a preview grows with their number."""
-
-
-def open_catalog(
-    folder: Path, model: Path, base: str | None, cache: Path | None, threads: int, read_only: bool = False
-) -> Catalog:
-    """Open a catalog with its model."""
-    from metaxc.catalog import Catalog
-
-    set_threads(threads)
-    return Catalog.open(folder, load_model(model, base, cache, keeps_embeddings=False), read_only=read_only)
-
-
-def parse_fields(options: list[str] | None) -> dict[str, Any]:
-    """Fields from options NAME=VALUE. A value is JSON (a number, true, ["a", "b"]), or else a string."""
-    fields: dict[str, Any] = {}
-    for option in options or ():
-        name, separator, text = option.partition("=")
-        if not separator:
-            raise ConfigError("Not a field", got=option, expected="NAME=VALUE, such as price=19.9")
-        try:
-            fields[name] = json.loads(text)
-        except ValueError:
-            fields[name] = text
-    return fields
 
 
 def known_queries(data: Path | None, most: int = KNOWN_QUERIES) -> list[str]:
@@ -147,43 +114,6 @@ def about(catalog: Folder, as_json: Json = False) -> None:
 
 
 @app.command()
-def add(
-    catalog: Folder,
-    model: Model,
-    text: NewText = None,
-    id: NewId = None,
-    tags: Tags = None,
-    fields: FieldOptions = None,
-    file: ItemFile = None,
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
-    as_json: Json = False,
-) -> None:
-    """Add one novel item, or a file of them, all or none. The next search finds them.
-
-    Items that exist with the same text, tags and fields are left unchanged.
-    """
-    from metaxc.catalog import NewItem
-    from metaxc.catalog.item_rules import parse_items
-
-    if file is not None:
-        items = parse_items(read_lines(file, None, "items"))
-    elif text is not None and id is not None:
-        items = [NewItem(id, text, tuple(tags or ()), parse_fields(fields))]
-    else:
-        raise ConfigError(
-            "No item given", got="no id or no text", expected="--id ID TEXT, or --file FILE", fix="add them"
-        )
-    with open_catalog(catalog, model, base, cache, threads) as opened:
-        result = opened.add(items)
-    if as_json:
-        print_json(asdict(result))
-    else:
-        print(f"{result.added:,} added, {result.unchanged:,} unchanged")
-
-
-@app.command()
 def update(
     catalog: Folder,
     model: Model,
@@ -198,6 +128,7 @@ def update(
     remove_fields: Annotated[
         list[str] | None, Option("--remove-field", help="The name of a field to remove; may be repeated.")
     ] = None,
+    vector: Vector = None,
     base: Base = None,
     threads: Threads = 0,
     cache: Cache = None,
@@ -207,9 +138,16 @@ def update(
     from metaxc.data.item_fields import dump_fields
 
     changes = parse_fields(fields) | dict.fromkeys(remove_fields or ())
+    embedding = None if vector is None else read_vector(vector)
     with open_catalog(catalog, model, base, cache, threads) as opened:
         item = opened.update(
-            id, text, tags, add_tags=add_tags or (), remove_tags=remove_tags or (), set_fields=changes
+            id,
+            text,
+            tags,
+            add_tags=add_tags or (),
+            remove_tags=remove_tags or (),
+            set_fields=changes,
+            vector=embedding,
         )
     if as_json:
         print_json(asdict(item))
@@ -238,85 +176,6 @@ def delete(
 
 
 @app.command()
-def click(
-    catalog: Folder,
-    model: Model,
-    item: Id,
-    query: Query,
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
-    as_json: Json = False,
-) -> None:
-    """Record a click. From now on the query has a say in which neighbours the item's vector is computed from."""
-    with open_catalog(catalog, model, base, cache, threads) as opened:
-        result = opened.click(item, query)
-        clicks = opened.get(item).clicks
-    if as_json:
-        print_json(asdict(result))
-    else:
-        print(f"click {result.number} recorded: {item} is {result.state} and has {clicks} clicks")
-
-
-@app.command()
-def clicks(
-    catalog: Folder,
-    model: Model,
-    file: Annotated[Path, Argument(help="File of clicks: TSV, JSON lines or Parquet.", metavar="FILE")],
-    skip_bad: Annotated[
-        bool,
-        Option("--skip-bad", help="Leave out lines that cannot be used, such as clicks on unknown items."),
-    ] = False,
-    again: Annotated[
-        bool, Option("--again", help="Record a file once more that was recorded completely or in part.")
-    ] = False,
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
-    as_json: Json = False,
-) -> None:
-    """Record the clicks of a file, any number of them.
-
-    A line is a query's text, an item's id and, if wanted, a time and a count, separated by tabs; or JSON with "query",
-    "item", "time" and "count" (.jsonl); or a row of a .parquet file. Plain or .gz. A time is in seconds since 1970 or
-    ISO 8601; without one, the click happens now.
-
-    All lines are checked before the first click is recorded. Then about 256 clicks at a time are recorded, each block
-    completely or not at all. A run that was stopped resumes when the command runs again with the same file; a file that
-    was recorded completely is not recorded twice.
-    """
-    from tqdm import tqdm
-
-    from metaxc.catalog.click_files import record_click_file
-
-    with (
-        open_catalog(catalog, model, base, cache, threads) as opened,
-        tqdm(unit=" clicks", desc="record", dynamic_ncols=True) as bar,
-    ):
-        result = record_click_file(
-            opened,
-            file,
-            skip_bad=skip_bad,
-            again=again,
-            progress=lambda done, total: show_progress(bar, done, total),
-        )
-    for problem in result.problems[:SHOWN_PROBLEMS]:
-        print_status(f"left out: {problem}")
-    counts = {
-        "recorded": result.recorded,
-        "recorded_before": result.recorded_before,
-        "problems": len(result.problems),
-    }
-    if as_json:
-        print_json(counts)
-    else:
-        print(
-            f"{result.recorded:,} clicks recorded, {result.recorded_before:,} were recorded before, "
-            f"{len(result.problems):,} lines with problems"
-        )
-
-
-@app.command()
 def undo(
     catalog: Folder, model: Model, click: Number, base: Base = None, threads: Threads = 0, cache: Cache = None
 ) -> None:
@@ -330,7 +189,8 @@ def undo(
 def search(
     catalog: Folder,
     model: Model,
-    queries: Queries,
+    queries: Queries = None,
+    vectors: Vectors = None,
     k: Count = 10,
     offset: Annotated[int, Option(min=0, help="Best items to leave out, for the next page.")] = 0,
     filter: Annotated[
@@ -346,25 +206,27 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Rank the items for each query. --filter, --tag and --state choose among them, --exposure shows new items earlier
-    or later.
+    or later. --vectors FILE searches with embeddings of queries, which the model expands as it expands texts.
 
     For example, in stock, below 20, and not of one brand:
 
       metaxc catalog search CATALOG MODEL 'running shoes' --filter '{"and": [{"field": "in_stock", "eq": true},
       {"field": "price", "lt": 20}, {"not": {"field": "brand", "eq": "x"}}]}'
     """
+    asked = read_queries(None, queries, vectors)
     with open_catalog(catalog, model, base, cache, threads, read_only=True) as opened:
         results = opened.search(
-            queries,
+            asked.given,
             k,
             offset=offset,
             filter=filter,
             tags=tags or (),
             states=states or (),  # type: ignore[arg-type]
             exposure=exposure,
+            texts=asked.names,
         )
-    print_catalog_hits(queries, results, as_json)
+    print_catalog_hits(asked.names, results, as_json)
 
 
-for command in (snapshot, restore, export, migrate, check):
+for command in (add, upload, click, clicks, snapshot, restore, export, migrate, check):
     app.command()(command)

@@ -112,6 +112,13 @@ def _export_dataset(catalog: Path, folder: Path, training_data: Path | None, ove
         print_status(
             "warning: the training data have no times, so the times of the catalog's clicks are left out"
         )
+    if export.vectors:
+        print_status("with the vectors of items and queries: train with --encoder vectors")
+    if export.vectors is False:
+        print_status(
+            "warning: the training data have no vectors.*.npy, so no vectors were written; without them the data set "
+            "cannot be trained on with --encoder vectors"
+        )
     if export.trained_without_clicks:
         print_status(
             f"warning: {export.trained_without_clicks:,} items that the model was trained on have no clicks here; "

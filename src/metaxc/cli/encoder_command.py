@@ -1,4 +1,4 @@
-"""`metaxc encoder`: train an encoder on clicks, or on texts alone."""
+"""`metaxc encoder`: train an encoder on clicks or on texts alone, and export the query side of a model."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ import typer
 
 from metaxc.cli.config_options import ConfigCommand, config_option, given_options
 from metaxc.cli.shared import (
+    Base,
     Cache,
     Data,
+    Exposure,
     Json,
+    Model,
     Overwrite,
     Threads,
+    check_exposure,
     invalid_option,
+    load_model,
     print_json,
     print_status,
     set_threads,
@@ -24,16 +29,14 @@ from metaxc.cli.shared import (
 from metaxc.encoders import DEFAULT
 
 TRAINING = "metaxc.encoders.training:EncoderTraining"
+SAME_COSINE = 0.9999
+"""Cosine similarity from which vectors are the same but for rounding."""
 
 app = typer.Typer(
-    help="Train an encoder of your own: a sentence-transformers folder that any tool can load.",
+    help="Train an encoder of your own, or export the query side of a model: sentence-transformers folders that any "
+    "tool can load.",
     no_args_is_help=True,
 )
-
-
-@app.callback()
-def _encoder() -> None:
-    """Makes `train` a subcommand, although it is the only one."""
 
 
 @app.command("train", cls=ConfigCommand)
@@ -114,3 +117,57 @@ def train_encoder(
         print_json({"encoder": str(out), "seconds": seconds, "cpu_seconds": cpu, **record.model_dump()})
         return
     print(f"The encoder is in {out} ({seconds:.0f} s). Next: metaxc train {data} --encoder {out} --out MODEL")
+
+
+@app.command("export")
+def export_encoder(
+    model: Model,
+    out: Annotated[Path, typer.Option("--out", help="The sentence-transformers folder to write.")],
+    exposure: Exposure = None,
+    expansion: Annotated[
+        bool,
+        typer.Option(
+            "--expansion/--no-expansion",
+            help="Include the model's query expansion, and an exposure that follows the query, where it has them. Then "
+            "loading the folder needs the package metaxc and trust_remote_code=True; without them the vectors are not "
+            "quite the model's.",
+        ),
+    ] = True,
+    base: Base = None,
+    threads: Threads = 0,
+    cache: Cache = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Write the query side of a model as a sentence-transformers folder.
+
+    SentenceTransformer(OUT).encode_query(texts) gives what `metaxc represent MODEL --queries` gives: vectors that end
+    with the exposure, whose inner product with the vectors of `metaxc sync` is the score. encode_document is an error:
+    vectors of items come from a catalog. The folder is compared with the model before it is written.
+    """
+    set_threads(threads)
+    from metaxc.emmett.query_tower_export import TOWER_KIND, export_query_tower
+    from metaxc.output_claims import claim_folder
+
+    weights = [Path(base)] if base is not None and Path(base).is_dir() else []
+    out = claim_folder(out, TOWER_KIND, overwrite=overwrite, sources=[model, *weights])
+    exposure = check_exposure(exposure)
+    record = export_query_tower(
+        load_model(model, base, cache), out, exposure=exposure, expansion=expansion, overwrite=overwrite
+    )
+    if as_json:
+        print_json({"encoder": str(out), **record.model_dump()})
+        return
+    option = ", trust_remote_code=True" if record.remote_code else ""
+    print(f'The query tower is in {out}: SentenceTransformer("{out}"{option}).encode_query(texts)')
+    print(f"largest difference from the model's vectors, computed by torch: {record.largest_difference:.1g}")
+    if record.remote_code:
+        print(
+            "The model expands queries, by a module of the package metaxc, which has to be installed there."
+        )
+    if record.expansion == "left out":
+        print("The model's query expansion was left out: rankings differ somewhat from the model's.")
+    if record.backend_cosine < SAME_COSINE:
+        print(
+            f"The model computes with a quantized encoder: cosine {record.backend_cosine:.3f} or more with its vectors"
+        )

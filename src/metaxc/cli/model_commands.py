@@ -23,9 +23,9 @@ from metaxc.cli.shared import (
     print_json,
     print_status,
     print_table,
-    read_lines,
     set_threads,
 )
+from metaxc.cli.vector_options import Vectors, read_queries
 from metaxc.errors import ConfigError
 
 
@@ -35,6 +35,7 @@ def search(
         list[str] | None, typer.Argument(help="One or more queries.", metavar="QUERY...")
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", help="Queries, one per line; - is stdin.")] = None,
+    vectors: Vectors = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Items per query.")] = 10,
     novel_only: Annotated[bool, typer.Option("--novel", help="Rank novel items only.")] = False,
     exposure: Exposure = None,
@@ -51,9 +52,12 @@ def search(
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Rank the model's items for each query; novel items are marked. --via URL ranks those of a vector store."""
+    """Rank the model's items for each query; novel items are marked. --via URL ranks those of a vector store.
+
+    --vectors FILE searches with embeddings of queries, which the model expands as it expands texts.
+    """
     set_threads(threads)
-    asked, exposure = read_lines(file, queries, "queries"), check_exposure(exposure)
+    asked, exposure = read_queries(file, queries, vectors), check_exposure(exposure)
     if via is not None and novel_only:
         raise ConfigError(
             "--novel ranks the model's own items",
@@ -66,17 +70,18 @@ def search(
         from metaxc.catalog.sync import open_target, search_target
 
         with open_target(via) as target:
-            print_catalog_hits(asked, search_target(target, trained, asked, k, exposure), as_json)
+            answered = search_target(target, trained, asked.given, k, exposure, asked.names)
+            print_catalog_hits(asked.names, answered, as_json)
         return
-    found = trained.search(asked, k, among=trained.novel if novel_only else None, exposure=exposure)
+    found = trained.search(asked.given, k, among=trained.novel if novel_only else None, exposure=exposure)
     if as_json:
         answers = [
             {"query": query, "hits": [asdict(hit) for hit in hits]}
-            for query, hits in zip(asked, found, strict=True)
+            for query, hits in zip(asked.names, found, strict=True)
         ]
         print_json({"answers": answers})
         return
-    for query, hits in zip(asked, found, strict=True):
+    for query, hits in zip(asked.names, found, strict=True):
         rows = [[f"{hit.score:.3f}", "novel" if hit.novel else "", hit.id, hit.text] for hit in hits]
         print_table(f"query: {query}", ["score", "", "id", "item"], rows, right_from=9)
 
@@ -132,6 +137,7 @@ def represent(
     model: Model,
     texts: Annotated[list[str] | None, typer.Argument(help="Texts of new items.", metavar="TEXT...")] = None,
     file: Annotated[Path | None, typer.Option("--file", help="Items, one per line; - is stdin.")] = None,
+    vectors: Vectors = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="A .npy file; without it, JSON lines on stdout.")
     ] = None,
@@ -146,7 +152,8 @@ def represent(
 ) -> None:
     """Compute the meta-classifiers of new items, or the vectors of queries; a score is their inner product.
 
-    The last number of an item's vector is its novelty, that of a query's vector the exposure of novel items.
+    The last number of an item's vector is its novelty, that of a query's vector the exposure of novel items. --vectors
+    FILE gives embeddings of items, or with --queries of queries, in place of texts.
     """
     import numpy as np
 
@@ -164,13 +171,13 @@ def represent(
     if out is not None:
         out = out if out.suffix == ".npy" else out.with_name(f"{out.name}.npy")
         out = claim_file(out, np.lib.format.MAGIC_PREFIX, overwrite=overwrite, sources=[model])
-    given, exposure = read_lines(file, texts, "items"), check_exposure(exposure)
+    asked, exposure = read_queries(file, texts, vectors, "items"), check_exposure(exposure)
     trained = load_model(model, base, cache)
-    vectors = trained.encode_queries(given, exposure) if queries else trained.represent(given)
+    found = trained.encode_queries(asked.given, exposure) if queries else trained.represent(asked.given)
     if out is not None:
         with atomic_file(out) as new:
-            np.save(new, vectors)
-        print_status(f"{out}: {vectors.shape[0]:,} × {vectors.shape[1]} float32")
+            np.save(new, found)
+        print_status(f"{out}: {found.shape[0]:,} × {found.shape[1]} float32")
         return
-    for text, vector in zip(given, vectors, strict=True):
+    for text, vector in zip(asked.names, found, strict=True):
         print(json.dumps({"text": text, "vector": [round(float(x), 7) for x in vector]}, ensure_ascii=False))

@@ -21,6 +21,7 @@ from metaxc.errors import ConfigError
 if TYPE_CHECKING:
     from metaxc.catalog import Catalog
     from metaxc.emmett import Emmett
+    from metaxc.serve.config_file import ServeSources
     from metaxc.serve.model_switcher import ModelFolders
     from metaxc.serve.serve_settings import ServeSettings
 
@@ -52,6 +53,15 @@ def serve(
         typer.Option(
             "--models",
             help="Folder of the models that `metaxc switch` may name.  [default: the folder that contains MODEL]",
+        ),
+    ] = None,
+    watch_models: Annotated[
+        Path | None,
+        typer.Option(
+            "--watch-models",
+            metavar="FOLDER",
+            help="Switch to each new complete model in this folder, after the checks of `metaxc switch`: the one that "
+            "a link named current in it names, or else the newest.",
         ),
     ] = None,
     data: Annotated[
@@ -104,6 +114,7 @@ def serve(
     given = given_options(
         model=model,
         models=models,
+        watch_models=watch_models,
         catalog=catalog,
         data=data,
         base=base,
@@ -122,26 +133,50 @@ def serve(
             expected="a model folder",
             fix="metaxc serve MODEL, or model = … in the --config file",
         )
-    served = sources.model
+    served, watched = sources.model, check_watched(sources)
     folder = sources.catalog or served.resolve().with_name(f"{served.resolve().name}.catalog")
     where = (sources.base, sources.cache)
     run_server(
         lambda: open_or_create_catalog(folder, served, sources.data, sources.read_only, *where),
         settings,
         lambda old: reopen_catalog(old, served, *where),
-        find_models(served, sources.models, *where),
+        find_models(served, sources.models, watched, *where),
     )
 
 
-def find_models(served: Path, models: Path | None, base: str | None, cache: Path | None) -> ModelFolders:
-    """The models that a service may be switched to."""
+def find_models(
+    served: Path, models: Path | None, watched: Path | None, base: str | None, cache: Path | None
+) -> ModelFolders:
+    """The models that a service may be switched to, and the folder that is watched for new ones."""
     from metaxc.serve.model_switcher import ModelFolders
 
+    root = models or watched or served.resolve().parent
+    if watched is not None and not watched.resolve().is_relative_to(root.resolve()):
+        raise ConfigError(
+            "The watched folder is outside the folder of models",
+            got=f"--watch-models {watched}, --models {root}",
+            expected="a folder in --models, or no --models",
+            fix="leave --models out, or name a folder that contains both",
+        )
     return ModelFolders(
-        models or served.resolve().parent,
-        served,
-        lambda folder: load_model(folder, base, cache, keeps_embeddings=False),
+        root, served, lambda folder: load_model(folder, base, cache, keeps_embeddings=False), watched
     )
+
+
+def check_watched(sources: ServeSources) -> Path | None:
+    """The folder to watch, if one was given; it must exist, and the service must be able to switch."""
+    watched = sources.watch_models
+    if watched is not None and (sources.read_only or not watched.is_dir()):
+        raise ConfigError(
+            "The folder of models cannot be watched",
+            got=f"--watch-models {watched}"
+            + (" with --read-only" if sources.read_only else ": no such folder"),
+            expected="a folder, and a service that may change its catalog",
+            fix="start it without --read-only; it follows the service that writes"
+            if sources.read_only
+            else "create the folder, or correct its name",
+        )
+    return watched
 
 
 def find_threads(threads: int | None, config: Path | None) -> int:

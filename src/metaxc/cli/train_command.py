@@ -17,6 +17,7 @@ from metaxc.cli.shared import (
     Overwrite,
     Threads,
     invalid_option,
+    load_model,
     print_json,
     print_status,
     print_table,
@@ -26,6 +27,8 @@ from metaxc.cli.shared import (
 from metaxc.errors import ConfigError, MetaxcError
 
 if TYPE_CHECKING:
+    from metaxc.data import Dataset
+    from metaxc.emmett import Emmett
     from metaxc.irene import IreneConfig
 
 IRENE = "metaxc.irene.config:IreneConfig"
@@ -33,6 +36,8 @@ CURVE_METRICS = ("P@1", "R@10", "novel R@10")
 PAPER_LEAVES_OPEN = ("base", "prompts", "backend", "seed")
 """Fields of the configuration that can be given with --paper."""
 KINDS = ("adapted", "static", "pretrained", "vectors")
+QUERY_SIDE = ("base", "adapter", "expansion_queries", "exposure", "seed")
+"""Fields of the configuration that can be given with --keep-items; the others decide the item side."""
 
 
 def train(
@@ -41,6 +46,16 @@ def train(
     novel: Annotated[float, typer.Option(help="Share of novel items, when DATA has no novel.txt.")] = 0.1,
     test: Annotated[float, typer.Option(help="Share of test queries, when DATA has no test part.")] = 0.15,
     by: Annotated[str, typer.Option(help="How both are chosen: random, or time.")] = "random",
+    keep_items: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep-items",
+            metavar="MODEL",
+            help="Train only the query side of this model, so that every stored item vector stays valid: switch and "
+            "sync then compute no item again. Takes --epochs, --expansion-queries, --exposure and --seed; where "
+            "nothing helps on the latest queries, the query encoder stays as it is.",
+        ),
+    ] = None,
     size: Annotated[
         str, typer.Option(help="default; or fast: no transformer, a little less accurate.")
     ] = "default",
@@ -84,6 +99,7 @@ def train(
 
     Uses DATA's novel.txt and test part if there are any, else makes a split. A run that was killed resumes when it is
     started again (OUT.stages). When it is done, OUT is a folder that evaluate, search and explain read.
+    With --keep-items MODEL, only what answers queries is trained, and the vectors of all items stay those of MODEL.
     """
     set_threads(threads)
     from metaxc.data import read_folder
@@ -112,12 +128,22 @@ def train(
         exposure_cost=exposure_cost,
         seed=seed,
     )
+    if keep_items is not None:
+        _check_query_side(given, size, paper)
     config = _config(given, size, paper)
     dataset = read_folder(data)
     vectors = read_vectors(data, dataset) if encoder == "vectors" else None
     how = {"novel": novel, "test": test, "by": by, "seed": config.seed}
     dataset, made_split = with_split(dataset, how)
     print_status(repr(dataset))
+    if keep_items is not None:
+        model = _retrain(keep_items, dataset, config, (data, out), base, cache, overwrite, made_split)
+        if model is not None:
+            seconds = time.perf_counter() - started
+            print_status(f"{out}: written after {seconds:.1f} s")
+            if as_json:
+                print_json({**model.about, "model": str(out), "seconds": seconds})
+        return
     irene = Irene(config, encoder=vectors, cache=EmbeddingCache(cache))
     if _is_trained(out, irene.inputs(dataset), overwrite):
         print_status(f"{out}: already trained from these inputs")
@@ -136,6 +162,49 @@ def train(
         print_json({**model.about, "model": str(out), "seconds": seconds, "stages": irene.seconds})
     else:
         _print_exposure_curve(model.about)
+
+
+def _retrain(
+    keep_items: Path,
+    dataset: Dataset,
+    config: IreneConfig,
+    folders: tuple[Path, Path],
+    base: str | None,
+    cache: Path | None,
+    overwrite: bool,
+    made_split: dict[str, Any] | None,
+) -> Emmett | None:
+    """Train the query side of a model and write the result; None where that was done before."""
+    from metaxc.emmett.model_folder import KIND as MODEL_KIND
+    from metaxc.irene.query_retraining import retrain_queries, retraining_inputs
+    from metaxc.output_claims import claim_folder
+
+    data, out = folders
+    kept = load_model(keep_items, base, cache)
+    if _is_trained(out, retraining_inputs(kept, dataset, config), overwrite):
+        print_status(f"{out}: already trained from these inputs")
+        return None
+    out = claim_folder(out, MODEL_KIND, overwrite=overwrite, sources=[data, keep_items])
+    started = time.perf_counter()
+    model = retrain_queries(kept, dataset, config, report=print_status)
+    model.about["seconds"] = {"fit": time.perf_counter() - started}
+    if made_split is not None:
+        model.about["split"] = made_split
+    model.save(out, overwrite=overwrite)
+    return model
+
+
+def _check_query_side(given: dict[str, Any], size: str, paper: bool) -> None:
+    """Raise where an option decides something of the items, which --keep-items leaves as they are."""
+    ignored = [f"--size {size}"] * (size != "default") + ["--paper"] * paper
+    ignored += [f"--{name.replace('_', '-')}" for name in given if name not in QUERY_SIDE]
+    if ignored:
+        raise ConfigError(
+            "--keep-items keeps the item side of a model, so what decides it cannot be given",
+            got=", ".join(ignored),
+            expected="with --keep-items only --epochs, --expansion-queries, --exposure, --seed and --base",
+            fix="leave these options out, or leave --keep-items out and train the whole model",
+        )
 
 
 def _print_exposure_curve(about: dict[str, Any]) -> None:

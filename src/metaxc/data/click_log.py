@@ -92,6 +92,20 @@ class Texts:
         fields = None if self.fields is None else [self.fields[r] for r in rows]
         return Texts([self.ids[r] for r in rows], [self.texts[r] for r in rows], first_seen, tags, fields)
 
+    def extended(self, new: Texts) -> Texts:
+        """These texts and then others, with their tags and fields; times at which they were first seen are left out."""
+        tags: list[tuple[str, ...]] = []
+        fields: list[Fields] = []
+        for one in (self, new):
+            tags += one.tags or [()] * len(one)
+            fields += one.fields or [{} for _ in one.ids]
+        return Texts(
+            [*self.ids, *new.ids],
+            [*self.texts, *new.texts],
+            tags=tags if any(tags) else None,
+            fields=fields if any(fields) else None,
+        )
+
 
 @dataclass(frozen=True)
 class ClickLog:

@@ -26,6 +26,7 @@ def read_parquet(
     report: Reporter,
     *,
     may_be_empty: bool = False,
+    rows_at_once: int = 65_536,
 ) -> Iterator[tuple[Any, ...]]:
     """Row number, the needed columns and the optional ones, batch by batch.
 
@@ -35,6 +36,7 @@ def read_parquet(
         optional: The value of each other column where the file has no such column.
         report: Receives each problem.
         may_be_empty: Whether a file without rows is allowed.
+        rows_at_once: Rows of a batch, which are in memory together; fewer for columns of vectors.
     """
     import pyarrow as pa  # takes a third of a second to import, and most folders have no Parquet file
     import pyarrow.parquet as pq
@@ -51,7 +53,7 @@ def read_parquet(
             return
         columns = [*needed, *(name for name in optional if name in found)]
         with pq.ParquetFile(path, read_dictionary=_check_columns(metadata, columns)) as file:
-            for batch in file.iter_batches(columns=columns):
+            for batch in file.iter_batches(rows_at_once, columns=columns):
                 values = {name: to_python(batch.column(name), pa) for name in columns}
                 values |= {
                     name: [value] * len(batch) for name, value in optional.items() if name not in values

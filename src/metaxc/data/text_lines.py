@@ -13,6 +13,7 @@ import io
 import json
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -24,17 +25,31 @@ MAX_LINE = 4 << 20
 whole document or a long list of clicks. A megabyte of gzip may contain a line of a gigabyte, so a longer line is
 refused before it is in memory."""
 
+GZIP_MAGIC = b"\x1f\x8b"
 AS_WINDOWS = "read as Windows-1252 (Latin-1)"
 """What is done with text that is not UTF-8: most such files come from older spreadsheets."""
 
 
 def read_lines(
-    path: Path, report: Reporter, *, encoding: str = "utf-8", may_be_empty: bool = True
+    path: Path,
+    report: Reporter,
+    *,
+    encoding: str = "utf-8",
+    may_be_empty: bool = True,
+    stream: IO[bytes] | None = None,
 ) -> Iterator[tuple[int, str]]:
-    """Number (from 1) and text of each line, blank ones included, without line ends; plain or `.gz`."""
+    """Number (from 1) and text of each line, blank ones included, without line ends; plain or `.gz`.
+
+    Args:
+        path: The file.
+        report: Receives each problem.
+        encoding: Of the text.
+        may_be_empty: Whether a file without text is allowed.
+        stream: The open file, plain or compressed, which stays open; `path` then only names it in problems.
+    """
     empty = True
     try:
-        with _open(path) as file:
+        with _open(path) if stream is None else nullcontext(_decompress(stream)) as file:
             for number, raw in enumerate(limited_lines(file), 1):
                 try:
                     line = raw.decode(encoding)
@@ -78,11 +93,24 @@ def _open(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
+def _decompress(stream: IO[bytes]) -> IO[bytes]:
+    """The stream, decompressed where its first bytes are those of gzip."""
+    buffered = stream if hasattr(stream, "peek") else io.BufferedReader(cast("io.RawIOBase", stream))
+    if buffered.peek(2)[:2] == GZIP_MAGIC:
+        return io.BufferedReader(cast("io.RawIOBase", gzip.open(buffered, "rb")), 1 << 20)
+    return buffered
+
+
 def read_json_lines(
-    path: Path, report: Reporter, *, expected: str = "one JSON object per line", may_be_empty: bool = True
+    path: Path,
+    report: Reporter,
+    *,
+    expected: str = "one JSON object per line",
+    may_be_empty: bool = True,
+    stream: IO[bytes] | None = None,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and JSON object of each line that is not blank."""
-    for number, line in read_lines(path, report, may_be_empty=may_be_empty):
+    """Line number and JSON object of each line that is not blank; `stream` as of `read_lines`."""
+    for number, line in read_lines(path, report, may_be_empty=may_be_empty, stream=stream):
         if not line or line.isspace():
             continue
         try:

@@ -33,6 +33,7 @@ from metaxc.emmett.query_expansion import QueryExpansion
 from metaxc.emmett.scoring import (
     NEIGHBOUR_PRIOR,
     Calibration,
+    ClassifierResponse,
     item_vectors,
     query_vectors,
     scale_by_trust,
@@ -149,6 +150,11 @@ class Emmett:
         return scale_by_trust(self.classifiers, self.neighbour_prior)
 
     @cached_property
+    def _response(self) -> ClassifierResponse:
+        """How strongly the classifiers respond to a query: the exposure of novel items is proportional to it."""
+        return ClassifierResponse.of(self.classifiers, self.calibration.response_unit)
+
+    @cached_property
     def pipeline(self) -> MetaClassifierPipeline:
         """What makes meta-classifiers."""
         named = len(self.neighbour_vectors) == len(self.classifiers)
@@ -166,7 +172,7 @@ class Emmett:
 
     @property
     def vectors(self) -> Floats:
-        """(items, dim + 1) float32, what `search` ranks; the last coordinate is the novelty."""
+        """(items, dim + 1) float32, what `search` ranks; the last coordinate is the share of the exposure."""
         if self._vectors is None:
             embeddings = self._item_embeddings
             if embeddings is None:
@@ -202,7 +208,7 @@ class Emmett:
         evidence: bool = True,
     ) -> Floats:
         """(n, dim + 1) float32: the meta-classifiers of novel items, at once, without training; the last coordinate is
-        their novelty, to be multiplied with the last coordinate of `encode_queries`.
+        their share of the exposure, to be multiplied with the last coordinate of `encode_queries`.
 
         Args:
             items: Texts, or (n, dim) item embeddings of this model's encoder.
@@ -221,15 +227,18 @@ class Emmett:
         )
 
     def encode_queries(self, queries: Sequence[str] | Floats, exposure: float | None = None) -> Floats:
-        """(n, dim + 1) float32: queries as `search` scores them, expanded; the last coordinate is the exposure.
+        """(n, dim + 1) float32: queries as `search` scores them, expanded; the last coordinate is the exposure
+        times the response of the classifiers to the query.
 
         Args:
             queries: Texts, or (n, dim) query embeddings.
-            exposure: What is added to the score of an item without clicks; None for the value chosen in training.
+            exposure: What is added to the score of an item without clicks, for a query to which the classifiers respond
+                as to the mean training query; None for the value chosen in training.
         """
         embedded = self.embed_queries(queries)
         expanded = embedded if self.expansion is None else self.expansion.expand(embedded)
-        return query_vectors(expanded, self.calibration.exposure if exposure is None else exposure)
+        chosen = self.calibration.exposure if exposure is None else exposure
+        return query_vectors(expanded, chosen * self._response(expanded))
 
     def embed_queries(self, queries: Sequence[str] | Floats) -> Floats:
         """(n, dim) float32: queries without expansion, as the classifiers were fitted on them."""
@@ -342,9 +351,7 @@ class Emmett:
         if known:
             raise DataError("An item with this id already exists", got=repr(known[0]), fix="use a new id")
         vectors = np.concatenate([self.vectors, self.represent(texts, revealed)])
-        tags = None if self.items.tags is None else [*self.items.tags, *([()] * len(ids))]
-        fields = None if self.items.fields is None else [*self.items.fields, *({} for _ in ids)]
-        self.items = Texts([*self.items.ids, *ids], [*self.items.texts, *texts], tags=tags, fields=fields)
+        self.items = self.items.extended(Texts(ids, texts))
         self._vectors = vectors
         self.__dict__.pop("novel", None)
         self.__dict__.pop("_rows_by_text", None)

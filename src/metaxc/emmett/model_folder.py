@@ -98,7 +98,7 @@ class ModelConfig(BaseModel):
     neighbours: int = Field(ge=1, le=MOST_NEIGHBOURS)
     neighbour_prior: float | None = Field(None, ge=0, le=MOST)
     selector: str = NearestSelector.kind
-    calibration: dict[str, float]
+    calibration: dict[str, Any]
     memory: dict[str, float] | None = None
     encoder_fingerprint: str
     about: dict[str, Any]

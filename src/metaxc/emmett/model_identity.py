@@ -11,6 +11,7 @@ import numpy as np
 
 from metaxc.arrays import Rows
 from metaxc.artifacts import Arrays, json_digest
+from metaxc.encoders.adapted import Adapted
 from metaxc.errors import DataError
 
 if TYPE_CHECKING:
@@ -57,20 +58,14 @@ def describe_novel(novel_items: Mapping[str, int]) -> str:
 
 def compute_fingerprint(model: Emmett) -> str:
     """See `Emmett.fingerprint`."""
-    arrays: Arrays = {
-        **model.generator.arrays(),
-        "weights": model.classifiers.weights,
-        "clicks": model.classifiers.clicks,
-        "embeddings": model.embeddings,
-        "selector": model.selector.embeddings,
-        **({} if model.custom_neighbour_vectors is None else {"bank": model.custom_neighbour_vectors}),
-        **({} if model.expansion is None else model.expansion.arrays()),
-    }
     calibration = model.calibration.model_dump()
-    # Models of the time before these two existed keep their fingerprints, and catalogs open with them.
-    for name in ("novelty_prior", "exposure"):
+    # Models of the time before these existed keep their fingerprints, and catalogs open with them.
+    for name in ("novelty_prior", "exposure", "response_unit"):
         if not calibration[name]:
             del calibration[name]
+    if not any(calibration["exposure_bonus"]):
+        del calibration["exposure_bonus"]
+    expansion = model.expansion
     return json_digest(
         [
             model.encoder.fingerprint,
@@ -79,7 +74,46 @@ def compute_fingerprint(model: Emmett) -> str:
             model.generator.kind,
             model.generator.settings(),
             repr(model.selector),
-            None if model.expansion is None else model.expansion.config.model_dump(),
-            {name: sha256(array.tobytes()).hexdigest() for name, array in arrays.items()},
+            None if expansion is None else expansion.config.model_dump(),
+            _digests({**_item_arrays(model), **({} if expansion is None else expansion.arrays())}),
         ]
     )
+
+
+def item_fingerprint(model: Emmett) -> str:
+    """Identifies the item side of a model: the encoder of items, classifiers, neighbours, generator and calibration.
+
+    The query side is the rest: the encoder of queries, the query layer, the query expansion and the exposure. Models
+    with the same item side give items the same vectors, and each can search those of the other.
+    """
+    encoder = model.encoder
+    return json_digest(
+        [
+            "item side",
+            encoder.item_fingerprint if isinstance(encoder, Adapted) else encoder.fingerprint,
+            model.neighbours,
+            model.neighbour_prior,
+            model.calibration.model_dump(exclude={"exposure", "response_unit"}),
+            model.generator.kind,
+            model.generator.settings(),
+            repr(model.selector),
+            [model.items.ids[row] for row in model.observed.tolist()],
+            _digests(_item_arrays(model)),
+        ]
+    )
+
+
+def _item_arrays(model: Emmett) -> Arrays:
+    """The arrays that item vectors are computed from."""
+    return {
+        **model.generator.arrays(),
+        "weights": model.classifiers.weights,
+        "clicks": model.classifiers.clicks,
+        "embeddings": model.embeddings,
+        "selector": model.selector.embeddings,
+        **({} if model.custom_neighbour_vectors is None else {"bank": model.custom_neighbour_vectors}),
+    }
+
+
+def _digests(arrays: Arrays) -> dict[str, str]:
+    return {name: sha256(array.tobytes()).hexdigest() for name, array in arrays.items()}

@@ -53,11 +53,19 @@ class QueryExpansion:
         clicks: (queries, observed) with at least one click per row.
         embeddings: (observed, dim) embeddings of the observed items.
         config: How queries are expanded.
+        later: How many of the items, the last ones, the model was not trained on: their embeddings are saved with the
+            queries.
     """
 
     def __init__(
-        self, queries: Floats, clicks: csr_array, embeddings: Floats, config: ExpansionConfig | None = None
+        self,
+        queries: Floats,
+        clicks: csr_array,
+        embeddings: Floats,
+        config: ExpansionConfig | None = None,
+        later: int = 0,
     ):
+        self.later = later
         self.queries = np.asarray(queries, dtype=np.float16).astype(np.float32)
         self.clicks = clicks
         self.embeddings = embeddings
@@ -110,11 +118,12 @@ class QueryExpansion:
         return queries + self.config.strength * self.direction(rows, scores, self.config.temperature)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays to save; the embeddings are saved with the model."""
+        """The arrays to save; the embeddings of the observed items are saved with the model."""
         return {
             "queries": self.queries.astype(np.float16),
             "starts": np.asarray(self.clicks.indptr, np.int64),
             "items": np.asarray(self.clicks.indices, np.int64),
+            **({"later": self.embeddings[-self.later :]} if self.later else {}),
         }
 
     @classmethod
@@ -129,6 +138,10 @@ class QueryExpansion:
         queries = take_array(arrays, "queries", file, (None, embeddings.shape[1]), ("float16",))
         starts = take_array(arrays, "starts", file, (len(queries) + 1,), ("int64",))
         items = take_array(arrays, "items", file, (None,), ("int64",))
+        later = 0
+        if "later" in arrays:
+            more = take_array(arrays, "later", file, (None, embeddings.shape[1]), ("float32",))
+            embeddings, later = np.concatenate([embeddings, more]), len(more)
         check_rows(items, len(embeddings), "clicks of the query expansion")
         if starts[0] != 0 or starts[-1] != len(items) or (np.diff(starts) < 0).any():
             raise ModelError(
@@ -136,4 +149,4 @@ class QueryExpansion:
             )
         shape = (len(queries), len(embeddings))
         clicks = csr_array((np.ones(len(items), np.float32), items, starts), shape=shape)
-        return cls(queries, clicks, embeddings, config)
+        return cls(queries, clicks, embeddings, config, later)

@@ -4,8 +4,11 @@
     novelty:                   r(n) = novelty_prior / (m + novelty_prior),   m = learnt clicks + others / 3
     length:                    s(n) = 1 + (novel_scale − 1) · r(n)
 
-    vector:   u(n) = s · [ z + r · (G − z) ] + own · t · w,   and r(n) as one more coordinate
-    score:    q · u + exposure · r
+    exposure share:            e(n) = r(n) + exposure_bonus, interpolated between `BONUS_CLICKS`, from 0 to 1
+    response of a query:       ρ(q) = max over the most clicked items of q · w, divided by the mean of training queries
+
+    vector:   u(n) = s · [ z + r · (G − z) ] + own · t · w,   and e(n) as one more coordinate
+    score:    q · u + exposure · ρ(q) · e(n)
 
 n is the number of the item's clicks, z the embedding of its text, w its own classifier, and G what the generator makes
 of the classifiers of its neighbours, which are trusted by their clicks too, with a prior of their own. Without clicks
@@ -16,8 +19,10 @@ Clicks that came after the training count a third against an item's novelty: the
 from them as it has from those of the training, so the item still needs its neighbours and the exposure
 (`benchmarks/life.py`, docs/decisions.md).
 
-The last coordinate of a query is the exposure: what is added to the score of an item without clicks. So any index that
-ranks by inner product serves it, and it may differ from request to request.
+The last coordinate of a query is the exposure times its response: what is added to the score of an item without clicks.
+So any index that ranks by inner product serves it, and it may differ from request to request. What observed items gain
+by their classifiers differs from query to query, and so does what novel items need beside them: for a query to which no
+classifier responds, an offset that is right for others would fill the first ten with novel items.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from metaxc.arrays import Doubles, Floats, Rows
 from metaxc.classifiers import Classifiers
@@ -45,6 +50,20 @@ MOST = 1e6
 
 MOST_NEIGHBOURS = 10_000
 """Largest K; more than any selection needs, and far less than would fill the memory."""
+
+
+BONUS_CLICKS = (0.0, 1.5, 3.5, 7.0, 20.0, 60.0, 200.0)
+"""Clicks between which the bonus is interpolated, on a logarithmic scale; it is 0 at the first and from the last on."""
+
+HEADS = 4_096
+"""Classifiers whose response to a query is measured: those of the most clicked items. More are no better on folds, and
+this many cost less than one thousandth of encoding the query."""
+
+LEAST_RESPONSE = 0.05
+"""The least response of a query, as a share of the mean: the exposure never changes its sign."""
+
+LEAST_UNIT = 1e-3
+"""Classifiers whose mean response is below this say nothing about queries."""
 
 
 class Calibration(BaseModel):
@@ -69,6 +88,24 @@ class Calibration(BaseModel):
         le=MOST,
         description="added to the score of a novel item; a search may use another value",
     )
+    exposure_bonus: tuple[float, float, float, float, float] = Field(
+        (0.0, 0.0, 0.0, 0.0, 0.0),
+        description="added to the share of the exposure of items with about 1.5, 3.5, 7, 20 and 60 clicks",
+    )
+    response_unit: float | None = Field(
+        None,
+        gt=0,
+        le=MOST,
+        description="how strongly the classifiers respond to training queries, in the mean; None: the exposure is the "
+        "same for every query",
+    )
+
+    @field_validator("exposure_bonus")
+    @classmethod
+    def _bounded(cls, bonus: tuple[float, ...]) -> tuple[float, ...]:
+        if any(abs(value) > MOST for value in bonus):
+            raise ValueError(f"each bonus must be between -{MOST:g} and {MOST:g}")
+        return bonus
 
 
 def click_trust(clicks: Rows | Doubles | Floats, prior: float) -> Floats:
@@ -94,17 +131,17 @@ class PartWeights:
         text: Weight of the text's embedding z.
         generated: Weight of what the generator made, G.
         own: Weight of the item's own classifier w.
-        novelty: The last coordinate: 1 without clicks, near 0 with many.
+        exposed: The last coordinate, the share of the exposure that the item gets: 1 without clicks, near 0 with many.
     """
 
     text: Floats
     generated: Floats
     own: Floats
-    novelty: Floats
+    exposed: Floats
 
     def at(self, rows: Rows) -> PartWeights:
         """The weights at these rows, of any shape."""
-        return PartWeights(*(part.take(rows) for part in (self.text, self.generated, self.own, self.novelty)))
+        return PartWeights(*(part.take(rows) for part in (self.text, self.generated, self.own, self.exposed)))
 
 
 def weigh_parts(
@@ -123,7 +160,15 @@ def weigh_parts(
     novelty = 1 - click_trust(counted, calibration.novelty_prior)
     scale = 1 + (calibration.novel_scale - 1) * novelty
     own = calibration.own * click_trust(clicks, calibration.prior_clicks)
-    return PartWeights(scale * (1 - novelty), scale * novelty, own, novelty)
+    exposed = np.clip(novelty + _interpolate_bonus(counted, calibration.exposure_bonus), 0.0, 1.0)
+    return PartWeights(scale * (1 - novelty), scale * novelty, own, exposed)
+
+
+def _interpolate_bonus(clicks: Rows | Doubles | Floats, bonus: tuple[float, ...]) -> Floats:
+    if not any(bonus):
+        return np.zeros(clicks.shape, np.float32)
+    found = np.interp(np.log1p(clicks.astype(np.float64)), np.log1p(BONUS_CLICKS), (0.0, *bonus, 0.0))
+    return found.astype(np.float32)
 
 
 def _count_against_novelty(clicks: Rows | Doubles | Floats, learnt_clicks: Rows | Doubles) -> Doubles:
@@ -135,7 +180,8 @@ def _count_against_novelty(clicks: Rows | Doubles | Floats, learnt_clicks: Rows 
 def item_vectors(
     embeddings: Floats, generated: Floats, classifiers: Classifiers | None, calibration: Calibration
 ) -> Floats:
-    """(items, dim + 1) float32: items with any number of clicks; the last coordinate is their novelty.
+    """(items, dim + 1) float32: items with any number of clicks; the last coordinate is the share of the exposure
+    that each gets.
 
     Args:
         embeddings: (items, dim) embeddings of their texts.
@@ -150,13 +196,54 @@ def item_vectors(
     vectors = weights.text[:, None] * embeddings + weights.generated[:, None] * generated
     if classifiers is not None:
         vectors += weights.own[:, None] * classifiers.weights
-    return np.concatenate([vectors, weights.novelty[:, None]], axis=1)
+    return np.concatenate([vectors, weights.exposed[:, None]], axis=1)
 
 
-def query_vectors(queries: Floats, exposure: float) -> Floats:
-    """(queries, dim + 1) float32: queries with the exposure as their last coordinate."""
-    last = np.full((len(queries), 1), exposure, dtype=np.float32)
-    return np.concatenate([queries, last], axis=1)
+@dataclass(frozen=True)
+class ClassifierResponse:
+    """How strongly the classifiers of observed items respond to a query, relative to the mean training query.
+
+    Args:
+        heads: (n, dim) classifiers of the most clicked items.
+        unit: Their response to training queries, in the mean; None where the exposure is the same for every query.
+    """
+
+    heads: Floats
+    unit: float | None
+
+    @classmethod
+    def of(cls, classifiers: Classifiers, unit: float | None) -> ClassifierResponse:
+        """The response of these classifiers, with a unit that is known."""
+        order = np.argsort(-classifiers.clicks.astype(np.float64), kind="stable")[:HEADS]
+        return cls(classifiers.weights[np.sort(order)], unit)
+
+    @classmethod
+    def fit(cls, classifiers: Classifiers, queries: Floats) -> ClassifierResponse:
+        """The response of these classifiers, in units of its mean over the training queries, or a sample of them."""
+        heads = cls.of(classifiers, None).heads
+        sample = np.asarray(queries[:: max(1, len(queries) // HEADS)], dtype=np.float32)
+        mean = float(_best_scores(sample, heads).mean()) if len(sample) else 0.0
+        return cls(heads, mean if mean > LEAST_UNIT else None)
+
+    def __call__(self, queries: Floats) -> Floats:
+        """(queries,) float32: 1 for a query like the mean training query, at least `LEAST_RESPONSE`."""
+        if self.unit is None or not len(self.heads):
+            return np.ones(len(queries), np.float32)
+        best = _best_scores(queries, self.heads)
+        response: Floats = np.maximum(best / self.unit, LEAST_RESPONSE).astype(np.float32)
+        return response
+
+
+def _best_scores(queries: Floats, classifiers: Floats) -> Floats:
+    """(queries,) the highest score that each query gives to a classifier, at least 0."""
+    best: Floats = (np.asarray(queries, np.float32) @ classifiers.T).max(axis=1, initial=0.0)
+    return best
+
+
+def query_vectors(queries: Floats, exposure: float | Floats) -> Floats:
+    """(queries, dim + 1) float32: queries with the exposure, one for all or one for each, as their last coordinate."""
+    last = np.broadcast_to(np.asarray(exposure, dtype=np.float32), (len(queries),))
+    return np.concatenate([queries, last[:, None]], axis=1)
 
 
 def item_scores(
@@ -164,7 +251,7 @@ def item_scores(
     generated_scores: NDArray[np.float32],
     own_scores: NDArray[np.float32],
     weights: PartWeights,
-    exposure: float,
+    exposure: float | Floats,
 ) -> NDArray[np.float32]:
     """The scores that queries give to the vectors above, from the scores that they give to their parts.
 
@@ -175,9 +262,9 @@ def item_scores(
         generated_scores: (queries, items) with what the generator made.
         own_scores: (queries, items) with their own classifiers.
         weights: Of `weigh_parts`, of a shape that broadcasts to (queries, items).
-        exposure: The last coordinate of the queries.
+        exposure: The last coordinate of the queries: one for all, or (queries, 1).
     """
     scores = weights.text * text_scores + weights.generated * generated_scores
     scores += weights.own * own_scores
-    scores += exposure * weights.novelty
+    scores += exposure * weights.exposed
     return scores

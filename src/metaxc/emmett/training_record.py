@@ -53,6 +53,15 @@ class TrainingRecord:
         until = None if times is None or not len(times) else float(times.max())
         return cls(_sorted(queries), _sorted(pairs), until)
 
+    def join(self, other: TrainingRecord) -> TrainingRecord:
+        """The record of a training on the data of both."""
+        known = [one for one in (self.until, other.until) if one is not None]
+        return TrainingRecord(
+            np.union1d(self.queries, other.queries),
+            np.union1d(self.clicks, other.clicks),
+            max(known) if known else None,
+        )
+
     def knows_queries(self, hashes: Hashes) -> Mask:
         """(n,) bool: which of these queries were trained on."""
         return _is_among(hashes, self.queries)

@@ -192,9 +192,20 @@ class Adapted:
 
     @cached_property
     def fingerprint(self) -> str:
-        weights = {
-            name: json_digest(array.tobytes().hex()) for name, array in self.towers.to_arrays().items()
-        }
+        return self._digest(self._weight_digests)
+
+    @cached_property
+    def item_fingerprint(self) -> str:
+        """Identifies the item side: the same fingerprint means the same item embeddings, whatever queries become."""
+        weights = {name: one for name, one in self._weight_digests.items() if name.startswith("item.")}
+        return self._digest(weights)
+
+    @cached_property
+    def _weight_digests(self) -> dict[str, str]:
+        arrays = self.towers.to_arrays()
+        return {name: json_digest(array.tobytes().hex()) for name, array in arrays.items()}
+
+    def _digest(self, weights: dict[str, str]) -> str:
         base = None if self.base is None else self.base.fingerprint
         return json_digest([self.kind, base, weights, json_digest(self.tokenizer.definition)])
 

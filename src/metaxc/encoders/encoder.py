@@ -51,8 +51,9 @@ class Encoder(Protocol):
 
 
 def unit_rows(vectors: NDArray[np.floating], dim: int | None = None, what: str = "vectors") -> Floats:
-    """(n, dim) float32 with unit rows; a wrong shape, NaN or a zero row is a `DataError`."""
-    array = np.asarray(vectors, dtype=np.float32)
+    """(n, dim) float32 with unit rows; a wrong shape, NaN, a zero row or one that is too long is a `DataError`."""
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused below
+        array = np.asarray(vectors, dtype=np.float32)
     if array.ndim != 2 or (dim is not None and array.shape[1] != dim):
         raise DataError(
             f"The {what} have the wrong shape",
@@ -67,9 +68,20 @@ def unit_rows(vectors: NDArray[np.floating], dim: int | None = None, what: str =
             got=f"{len(bad)} rows, the first is row {bad[0]}",
             expected="finite numbers",
         )
-    norms = np.linalg.norm(array, axis=1, keepdims=True)
+    with np.errstate(over="ignore"):
+        norms = np.linalg.norm(array, axis=1, keepdims=True)
     if len(array) and not norms.all():
-        raise DataError(f"The {what} contain a zero vector", got=f"row {int(np.flatnonzero(norms == 0)[0])}")
+        raise DataError(
+            f"The {what} contain a zero vector",
+            got=f"row {int(np.flatnonzero(norms == 0)[0])}",
+            expected="vectors with a direction",
+        )
+    if not np.isfinite(norms).all():
+        raise DataError(
+            f"The {what} contain numbers that are too large",
+            got=f"row {int(np.flatnonzero(~np.isfinite(norms))[0])}: its length is not a float32 number",
+            expected="unit vectors, or vectors of a length that float32 can hold",
+        )
     # Unit rows stay as they are to the last bit, so that saved vectors are equal to the loaded ones.
     norms[np.abs(norms - 1) < 1e-5] = 1
     return array / norms  # type: ignore[no-any-return]

@@ -72,6 +72,14 @@ class Vectors:
     def encode_items(self, texts: Sequence[str]) -> Floats:
         return self.items[_rows(list_texts(texts), self._item_row, "item")]
 
+    def has_item(self, text: str) -> bool:
+        """Whether there is a vector for an item with this text."""
+        return text in self._item_row
+
+    def has_query(self, text: str) -> bool:
+        """Whether there is a vector for a query with this text."""
+        return text in self._query_row
+
     def save(self, folder: Path) -> None:
         save_arrays(folder / "vectors.safetensors", {"queries": self.queries, "items": self.items})
         save_json(

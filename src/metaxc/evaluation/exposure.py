@@ -86,11 +86,12 @@ def evaluate_exposures(
     """
     check_overlap(model, dataset, allow_overlap=allow_overlap)
     vectors = item_vectors(model, dataset)
-    encode = encode_test_queries_once(lambda texts: model.encode_queries(texts)[:, :-1], dataset)
+    encode = encode_test_queries_once(lambda texts: model.encode_queries(texts, 1.0), dataset)
 
     def search_at(exposure: float) -> Search:
         def search(queries: Sequence[str], k: int, among: Mask | None) -> Rows:
-            return top_k(query_vectors(encode(queries), exposure), vectors, k, among)[0]
+            encoded = encode(queries)
+            return top_k(query_vectors(encoded[:, :-1], exposure * encoded[:, -1]), vectors, k, among)[0]
 
         return search
 

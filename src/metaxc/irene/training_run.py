@@ -21,7 +21,7 @@ from metaxc.data.folds import FEWEST_ITEMS, FEWEST_QUERIES, Fold, draw_folds
 from metaxc.data.same_texts import own_text_pairs, rows_by_text
 from metaxc.emmett import Emmett
 from metaxc.emmett.model_identity import describe_novel
-from metaxc.emmett.scoring import scale_by_trust
+from metaxc.emmett.scoring import HEADS, ClassifierResponse, scale_by_trust
 from metaxc.emmett.training_record import TrainingRecord
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
 from metaxc.encoders.adapted import Adapted
@@ -281,6 +281,11 @@ class TrainingRun:
             transformed = classifiers.transform_queries(queries)
             expansion = self.parts.query_expansion(transformed, self.clicks, embeddings)
             expansion = None if expansion is None else expansion.with_config(constants.expansion)
+        calibration = constants.calibration
+        if constants.follows_response:
+            sample = np.asarray(queries[:: max(1, len(queries) // HEADS)])
+            response = ClassifierResponse.fit(classifiers, classifiers.transform_queries(sample))
+            calibration = calibration.model_copy(update={"response_unit": response.unit})
         model: dict[str, Any] = {
             "encoder": encoder,
             "classifiers": classifiers,
@@ -290,7 +295,7 @@ class TrainingRun:
             "observed": self.observed,
             "neighbours": constants.combine.neighbours,
             "neighbour_prior": constants.combine.neighbour_prior,
-            "calibration": constants.calibration,
+            "calibration": calibration,
             "neighbour_vectors": trained.classifiers if self.parts.keeps_neighbour_vectors else None,
             "expansion": expansion,
             "trained_on": TrainingRecord.of(self.dataset),
@@ -317,6 +322,7 @@ class TrainingRun:
                 **chosen["calibration"],
                 "expansion": chosen["expansion"],
                 "adaptation": constants.adaptation,
+                "follows_response": constants.follows_response,
             },
             "compared": constants.compared,
             "adaptations": constants.adaptations,

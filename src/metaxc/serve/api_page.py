@@ -97,13 +97,15 @@ def _walk(schema: Schema, document: Schema, prefix: str) -> Iterator[tuple[str, 
         kind = _kind(found, document) + (", required" if name in required else "")
         yield f"{prefix}{name}", kind, field.get("description") or found.get("description", "")
         inner = _resolve(found.get("items", found), document)
-        if "properties" in inner:
-            yield from _walk(inner, document, f"{prefix}{name}.")
+        for one in (inner, *inner.get("oneOf", ())):
+            if "properties" in _resolve(one, document):
+                yield from _walk(one, document, f"{prefix}{name}.")
 
 
 def _kind(schema: Schema, document: Schema) -> str:
-    if "anyOf" in schema:
-        return " or ".join(_kind(_resolve(one, document), document) for one in schema["anyOf"])
+    choices = schema.get("anyOf") or schema.get("oneOf")
+    if choices and "type" not in schema:
+        return " or ".join(_kind(_resolve(one, document), document) for one in choices)
     if "enum" in schema:
         return " or ".join(map(json.dumps, schema["enum"]))
     if schema.get("type") == "array":

@@ -38,6 +38,7 @@ from metaxc.data.input_rules import (
 from metaxc.data.text_files import MAX_SECONDS
 from metaxc.serve.rule_types import ID_SCHEMA, ItemFields, apply_rule
 from metaxc.serve.serve_settings import RequestLimits
+from metaxc.serve.vector_types import VECTOR_FIELD, TextVector, Vector, needs_one, or_vector
 
 Model = TypeVar("Model", bound=BaseModel)
 MOST_PATH = 4096  # characters of a path, as on Linux
@@ -46,7 +47,7 @@ MAX_CLICK_NUMBER = 2**63 - 1  # the largest integer in SQLite
 
 @dataclass(frozen=True)
 class QueryHits:
-    """The hits of one query, best first."""
+    """The hits of one query, best first; `query` is its text, empty for a vector without one."""
 
     query: str
     hits: tuple[CatalogHit, ...]
@@ -62,11 +63,18 @@ class SearchResponse:
 
 @dataclass(frozen=True)
 class RepresentResponse:
-    """Meta-classifiers, (texts, dim + 1), the last number of each being its novelty, 1, which is multiplied with the
-    exposure of a query; and the fingerprint of the model that produced them."""
+    """Vectors whose inner products are scores.
+
+    Args:
+        vectors: (texts, dim + 1) meta-classifiers; the last number of each is its novelty, 1, which is multiplied with
+            the exposure of a query.
+        model: The fingerprint of the model that produced them.
+        queries: (queries, dim + 1) the vectors that the queries are searched with; the last number is the exposure.
+    """
 
     vectors: list[list[float]]
     model: str
+    queries: list[list[float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -151,16 +159,25 @@ class _Request(BaseModel):
 
 
 class NewItemRequest(_Request):
-    """An item to add."""
+    """An item to add. One without a text needs a vector; its text is then its id."""
+
+    model_config = ConfigDict(json_schema_extra=needs_one("text", "vector"))
 
     id: ItemId
-    text: str
+    text: str = ""
     tags: list[Tag] = []
     fields: ItemFields = {}
+    vector: Vector | None = VECTOR_FIELD
+
+    @model_validator(mode="after")
+    def _check_text(self) -> NewItemRequest:
+        if not self.text and self.vector is None:
+            raise PydanticCustomError("item_text", "either a text or a vector")
+        return self
 
     def to_new_item(self) -> NewItem:
         """The item as the catalog's record."""
-        return NewItem(self.id, self.text, tuple(self.tags), self.fields)
+        return NewItem(self.id, self.text or self.id, tuple(self.tags), self.fields, self.vector)
 
 
 class AddRequest(_Request):
@@ -175,6 +192,7 @@ class UpdateRequest(_Request):
     text: str | None = None
     tags: list[Tag] | None = None
     fields: ItemFields | None = None
+    vector: Vector | None = VECTOR_FIELD
 
 
 class PatchRequest(UpdateRequest):
@@ -207,10 +225,11 @@ class ClickRequest(_Request):
         allow_inf_nan=False,
         description="When, in seconds since 1970; now, if omitted.",
     )
+    vector: Vector | None = VECTOR_FIELD
 
     def to_new_click(self) -> NewClick:
         """The click as the catalog's record."""
-        return NewClick(self.item, self.query, self.at)
+        return NewClick(self.item, self.query, self.at, self.vector)
 
 
 class ClicksRequest(_Request):
@@ -249,11 +268,23 @@ class SwitchRequest(_Request):
         return self
 
 
+EXPOSURE_FIELD: Any = Field(
+    None,
+    ge=-MOST_EXPOSURE,
+    le=MOST_EXPOSURE,
+    allow_inf_nan=False,
+    description="What is added to the score of an item that nobody has clicked, and less with each click. "
+    "More shows new items earlier and costs accuracy on the others. By default the value chosen in training, "
+    "`exposure` of /v1/about; `exposure_curve` there tells what others cost and bring.",
+)
+
+
 class SearchRequest(_Request):
     """Queries, filters (items that pass the filter, with all of the tags, in one of the states), and the exposure of
-    new items."""
+    new items. A query is a text or `{"vector": […]}`: an embedding, which the service expands, or a vector that
+    /v1/represent has returned, which has its exposure."""
 
-    queries: list[str]
+    queries: list[str | TextVector]
     k: int = 10
     offset: int = Field(
         0, description="Best items to leave out: the next page begins where the last one has ended."
@@ -263,15 +294,7 @@ class SearchRequest(_Request):
     )
     tags: list[Tag] = []
     states: list[State] = []
-    exposure: float | None = Field(
-        None,
-        ge=-MOST_EXPOSURE,
-        le=MOST_EXPOSURE,
-        allow_inf_nan=False,
-        description="What is added to the score of an item that nobody has clicked, and less with each click. "
-        "More shows new items earlier and costs accuracy on the others. By default the value chosen in training, "
-        "`exposure` of /v1/about; `exposure_curve` there tells what others cost and bring.",
-    )
+    exposure: float | None = EXPOSURE_FIELD
 
 
 class PreviewRequest(_Request):
@@ -283,9 +306,24 @@ class PreviewRequest(_Request):
 
 
 class RepresentRequest(_Request):
-    """Texts of new items."""
+    """New items, queries, or both. Each is a text or `{"vector": […]}`, its embedding."""
 
-    texts: list[str]
+    model_config = ConfigDict(json_schema_extra=needs_one("texts", "queries"))
+
+    texts: list[str | TextVector] = []
+    queries: list[str | TextVector] = []
+    exposure: float | None = EXPOSURE_FIELD
+
+    @model_validator(mode="after")
+    def _check_given(self) -> RepresentRequest:
+        if not self.texts and not self.queries:
+            raise PydanticCustomError("represent_given", "texts of items, or queries")
+        return self
+
+    @property
+    def given(self) -> list[str | TextVector]:
+        """The items, then the queries."""
+        return [*self.texts, *self.queries]
 
 
 ONE, SEVERAL = "(one)", "(several)"
@@ -308,7 +346,8 @@ class RequestModels:
         tags = Annotated[list[Tag], Field(max_length=limits.max_tags)]
         k = Annotated[int, Field(ge=1, le=limits.max_k), BeforeValidator(_accept_whole_float)]
         offset = Annotated[int, Field(ge=0, le=limits.max_offset), BeforeValidator(_accept_whole_float)]
-        item = _with_fields(NewItemRequest, text=(text, ...), tags=(tags, []))
+        text_or_vector, query_or_vector = or_vector(text, "ItemVector"), or_vector(query, "QueryVector")
+        item = _with_fields(NewItemRequest, text=(text, ""), tags=(tags, []), vector=(Vector, VECTOR_FIELD))
         self.add = _with_fields(AddRequest, items=(Annotated[list[item], batch], ...))  # type: ignore[valid-type]
         self.update = _with_fields(UpdateRequest, text=(text | None, None), tags=(tags | None, None))
         self.patch = _with_fields(
@@ -327,7 +366,7 @@ class RequestModels:
         ]
         self.search = _with_fields(
             SearchRequest,
-            queries=(Annotated[list[query], batch], ...),
+            queries=(Annotated[list[query_or_vector], batch], ...),  # type: ignore[valid-type]
             k=(k, min(SearchRequest.model_fields["k"].default, limits.max_k)),
             offset=(offset, 0),
             tags=(tags, []),
@@ -339,7 +378,11 @@ class RequestModels:
             without=(Annotated[list[ItemId], edits], []),
             revealed=(Annotated[list[query], edits], []),
         )
-        self.represent = _with_fields(RepresentRequest, texts=(Annotated[list[text], batch], ...))
+        self.represent = _with_fields(
+            RepresentRequest,
+            texts=(Annotated[list[text_or_vector], batch], []),  # type: ignore[valid-type]
+            queries=(Annotated[list[query_or_vector], batch], []),  # type: ignore[valid-type]
+        )
 
 
 def _with_fields(model: type[Model], **fields: Any) -> type[Model]:

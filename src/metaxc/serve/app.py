@@ -246,8 +246,8 @@ def _declare_search_routes(routes: RouteTable, service: Service, models: Request
 
     @add_route("POST", "/v1/search", SEARCH)
     async def search(request: Request, body: api.SearchRequest = search_body) -> api.SearchResponse:
-        """Returns the k best items of each query that pass the filters, from `offset` on; `exposure` decides how early
-        new items are shown."""
+        """Returns the k best items of each query that pass the filters, from `offset` on. A query is a text or a
+        vector; `exposure` decides how early new items are shown."""
         response: api.SearchResponse = render(await service.search(request, body))
         return response
 
@@ -265,7 +265,8 @@ def _declare_search_routes(routes: RouteTable, service: Service, models: Request
     async def represent(
         request: Request, body: api.RepresentRequest = represent_body
     ) -> api.RepresentResponse:
-        """Returns the meta-classifiers of texts, for example for a vector database, without adding them."""
+        """Returns the meta-classifiers of new items, without adding them, and the vectors that queries are searched
+        with, for example for a vector database: scores are inner products."""
         response: api.RepresentResponse = render(await service.represent(request, body))
         return response
 

@@ -7,10 +7,11 @@ with Client("http://127.0.0.1:8765") as client:
 
 from __future__ import annotations
 
+import builtins
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from os import PathLike, fspath
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
@@ -20,8 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
+from metaxc.arrays import Floats
 from metaxc.catalog import CatalogError, records
 from metaxc.catalog.records import Item, NewItem, State
+from metaxc.catalog.vector_rules import read_numbers, shorten_numbers
 from metaxc.errors import ConfigError, DataError, MetaxcError
 from metaxc.serve.api_types import (
     ClicksResponse,
@@ -33,9 +36,11 @@ from metaxc.serve.api_types import (
 from metaxc.serve.http_errors import (
     ERROR_BY_STATUS,
     ERROR_BY_TEXT,
+    BusyError,
     ErrorResponse,
     NotReadyError,
     ServiceError,
+    TooLargeError,
 )
 from metaxc.serve.serve_settings import is_loopback
 
@@ -96,9 +101,52 @@ class Client:
         self._http.close()
 
     def add(self, items: Iterable[NewItem | Mapping[str, Any]]) -> records.AddResult:
-        """Add items, all or none: `NewItem`s, or mappings with "id", "text" and, if wanted, "tags" and "fields"."""
-        body = {"items": [asdict(NewItem.of(item)) for item in items]}
+        """Add items, all or none: `NewItem`s, or mappings with "id", "text" and, if wanted, "tags", "fields" and
+        "vector"."""
+        body = {"items": [_body(NewItem.of(item)) for item in items]}
         return self._request(records.AddResult, "POST", "/v1/items", body)
+
+    def add_all(
+        self,
+        items: Iterable[NewItem | Mapping[str, Any]],
+        *,
+        batch: int = 256,
+        patience: float = 600.0,
+        progress: Callable[[records.AddResult], None] = lambda done: None,
+    ) -> records.AddResult:
+        """Add any number of items from an iterable, batch by batch, each of them all or none.
+
+        A batch that the service refuses because it is busy, or cannot take because it restarts, is sent again: what it
+        has already with the same content stays as it is. For the same reason a run that was stopped can be repeated.
+
+        Args:
+            items: As of `add`; read as they are sent, so that memory does not grow with their number.
+            batch: Items per request; one that is too large for the service is halved.
+            patience: Seconds for which a batch is sent again before the error is raised.
+            progress: Called with the result so far after each batch.
+        """
+        total, left = records.AddResult(0, 0), iter(items)
+        while block := [_body(NewItem.of(item)) for item in islice(left, batch)]:
+            for result in self._add_patiently(block, patience):
+                total = records.AddResult(total.added + result.added, total.unchanged + result.unchanged)
+                progress(total)
+        return total
+
+    def _add_patiently(self, block: Sequence[dict[str, Any]], patience: float) -> Iterator[records.AddResult]:
+        until = time.monotonic() + patience
+        while True:
+            try:
+                yield self._request(records.AddResult, "POST", "/v1/items", {"items": block})
+                return
+            except TooLargeError:
+                if len(block) == 1:
+                    raise
+                yield from self._add_patiently(block[: len(block) // 2], patience)
+                block = block[len(block) // 2 :]
+            except (BusyError, NotReadyError) as error:
+                if time.monotonic() + error.retry_after > until:
+                    raise
+                time.sleep(error.retry_after)
 
     def update(
         self,
@@ -110,9 +158,10 @@ class Client:
         remove_tags: Sequence[str] = (),
         fields: Mapping[str, Any] | None = None,
         set_fields: Mapping[str, Any] | None = None,
+        vector: Sequence[float] | Floats | None = None,
     ) -> Item:
         """Change parts of an item; None keeps its text, its tags or its fields. Tags may be added or removed, and
-        single fields set; a value of None removes a field."""
+        single fields set; a value of None removes a field. A vector is its embedding in place of that of its text."""
         body = {
             "text": text,
             "tags": None if tags is None else list(tags),
@@ -120,6 +169,7 @@ class Client:
             "remove_tags": list(remove_tags),
             "fields": None if fields is None else dict(fields),
             "set_fields": dict(set_fields or {}),
+            "vector": None if vector is None else shorten_numbers(read_numbers(vector, "vector")),
         }
         return self._request(Item, "PATCH", _item_path(id), body)
 
@@ -131,16 +181,17 @@ class Client:
         body = {"ids": [ids] if isinstance(ids, str) else list(ids), "ignore_missing": ignore_missing}
         return self._request(DeleteResponse, "POST", "/v1/items/delete", body).deleted
 
-    def click(self, item: str, query: str) -> records.Click:
-        """Record that a query clicked an item."""
-        return self._request(records.Click, "POST", "/v1/clicks", {"item": item, "query": query})
+    def click(self, item: str, query: str, vector: Sequence[float] | Floats | None = None) -> records.Click:
+        """Record that a query clicked an item; with the query's embedding as `vector`, `query` is any name for it."""
+        body = _body(records.NewClick(item, query, vector=vector))
+        return self._request(records.Click, "POST", "/v1/clicks", body)
 
     def clicks(
         self, clicks: Iterable[records.NewClick | tuple[str, str] | Mapping[str, Any]]
     ) -> tuple[records.Click, ...]:
         """Record several clicks, all or none: `NewClick`s, (item, query) pairs, or mappings with "item", "query" and,
-        if wanted, "at"."""
-        body = {"clicks": [asdict(records.NewClick.of(click)) for click in clicks]}
+        if wanted, "at" and "vector"."""
+        body = {"clicks": [_body(records.NewClick.of(click)) for click in clicks]}
         return self._request(ClicksResponse, "POST", "/v1/clicks", body).clicks
 
     def undo(self, click: int) -> Item:
@@ -149,7 +200,7 @@ class Client:
 
     def search(
         self,
-        queries: Sequence[str],
+        queries: Sequence[str | Floats | Mapping[str, Any]] | Floats,
         k: int = 10,
         *,
         offset: int = 0,
@@ -161,7 +212,8 @@ class Client:
         """The k best items of each query, and the seconds of each stage.
 
         Args:
-            queries: Texts.
+            queries: Texts; embeddings, which the service expands as those of texts; vectors that `represent_queries`
+                has returned; or mappings with "vector" and "text".
             k: Number of items per query.
             offset: Number of best items to leave out; a page with fewer than k items is the last one.
             filter: Return only items that pass this filter, such as `{"field": "price", "lt": 20}`.
@@ -169,7 +221,7 @@ class Client:
             states: Return only items in one of these states; empty returns all.
             exposure: What is added to the score of an item without clicks; None for the value chosen in training.
         """
-        body: dict[str, Any] = {"queries": [*queries], "k": k, "tags": [*tags], "states": [*states]}
+        body: dict[str, Any] = {"queries": _given(queries), "k": k, "tags": [*tags], "states": [*states]}
         body |= {"offset": offset, "filter": None if filter is None else dict(filter)}
         if exposure is not None:
             body["exposure"] = exposure
@@ -204,10 +256,19 @@ class Client:
         body = {"text": text, "without": [*without], "revealed": [*revealed]}
         return self._request(records.Preview, "POST", "/v1/preview", body)
 
-    def represent(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The meta-classifiers of texts with their novelty, (texts, dim + 1) float32, without adding them."""
-        response = self._request(RepresentResponse, "POST", "/v1/represent", {"texts": [*texts]})
+    def represent(self, items: Sequence[str | Floats] | Floats) -> NDArray[np.float32]:
+        """(n, dim + 1) float32: the meta-classifiers of texts or embeddings of items, with their novelty, without
+        adding them."""
+        response = self._request(RepresentResponse, "POST", "/v1/represent", {"texts": _given(items)})
         return np.asarray(response.vectors, dtype=np.float32)
+
+    def represent_queries(
+        self, queries: Sequence[str | Floats] | Floats, exposure: float | None = None
+    ) -> NDArray[np.float32]:
+        """(n, dim + 1) float32: the vectors that texts or embeddings of queries are searched with, and the exposure."""
+        body: dict[str, Any] = {"queries": _given(queries), "exposure": exposure}
+        response = self._request(RepresentResponse, "POST", "/v1/represent", body)
+        return np.asarray(response.queries, dtype=np.float32)
 
     def about(self) -> records.CatalogSummary:
         """A summary of the catalog."""
@@ -285,6 +346,28 @@ def _headers(token: str | None, timeout: float) -> dict[str, str]:
     return {"Prefer": f"wait={wait}", **({"Authorization": f"Bearer {token}"} if token else {})}
 
 
+def _body(record: NewItem | records.NewClick) -> dict[str, Any]:
+    """An item or a click as JSON, without what it has not."""
+    body = {name: value for name, value in vars(record).items() if value is not None}
+    if isinstance(record, NewItem):
+        body["fields"] = dict(record.fields)
+    if record.vector is not None:
+        body["vector"] = shorten_numbers(read_numbers(record.vector, "vector"))
+    return body
+
+
+def _given(given: Sequence[str | Floats | Mapping[str, Any]] | Floats) -> builtins.list[Any]:
+    """Texts and vectors as JSON."""
+    body: builtins.list[Any] = []
+    for one in given:
+        if isinstance(one, str):
+            body.append(one)
+        else:
+            record = one if isinstance(one, Mapping) else {"vector": one}
+            body.append({**record, "vector": shorten_numbers(read_numbers(record.get("vector"), "vector"))})
+    return body
+
+
 def _item_path(id: str) -> str:
     try:
         return f"/v1/items/{quote(id, safe='')}"
@@ -307,5 +390,9 @@ def _read_error(response: httpx.Response) -> MetaxcError:
         body = TypeAdapter(ErrorResponse).validate_json(response.content)
     except ValidationError:
         body = ErrorResponse("The service returned an error", got=f"status {response.status_code}")
-    error = ERROR_BY_TEXT.get(body.what) or ERROR_BY_STATUS.get(response.status_code, ServiceError)
-    return error(body.what, got=body.got, expected=body.expected, fix=body.fix)
+    kind = ERROR_BY_TEXT.get(body.what) or ERROR_BY_STATUS.get(response.status_code, ServiceError)
+    error = kind(body.what, got=body.got, expected=body.expected, fix=body.fix)
+    after = response.headers.get("Retry-After", "")
+    if isinstance(error, BusyError | NotReadyError) and after.isdecimal():
+        error.retry_after = float(after)
+    return error

@@ -35,6 +35,7 @@ EXAMPLES = {
     "model": "model",
     "catalog": "model.catalog",
     "models": "models",
+    "watch_models": "models",
     "data": "data",
     "base": "/srv/encoders/minilm",
     "cache": "/var/cache/metaxc",
@@ -54,6 +55,11 @@ class ServeSources(BaseModel):
     models: Path | None = Field(
         None,
         description="folder of the models that the service may be switched to; that of the model if not given",
+    )
+    watch_models: Path | None = Field(
+        None,
+        description="folder that is watched for new models, to which the service is switched; the one that the link "
+        "current in it names, or else the newest",
     )
     data: Path | None = Field(None, description="data set folder, for the known queries of a new catalog")
     base: str | None = Field(None, description="folder of the pretrained weights, when they have moved")
@@ -85,7 +91,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
                 expected="a setting that metaxc serve --print-config prints",
                 fix=f"did you mean {near[0]}?" if near else "correct or remove the line",
             )
-    for name in ("model", "models", "catalog", "data", "cache"):
+    for name in ("model", "models", "watch_models", "catalog", "data", "cache"):
         if isinstance(content.get(name), str):
             content[name] = str(path.parent / content[name])
     return content

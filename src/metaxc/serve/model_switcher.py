@@ -34,11 +34,13 @@ class ModelFolders:
         root: Models that a client names lie in this folder or below it.
         served: The folder of the model that the service was started with.
         load: Reads a model folder.
+        watched: The folder that is watched for new models (`metaxc.serve.model_watcher`); None for none.
     """
 
     root: Path
     served: Path
     load: Callable[[Path], Emmett] = Emmett.load
+    watched: Path | None = None
 
     def find(self, given: str) -> Path:
         """The model folder that a client names, absolute or relative to `root`; symbolic links are resolved first."""
@@ -78,6 +80,7 @@ class ModelSwitcher:
             queue is full.
         on_switched: Called with the new catalog, in the thread of the write queue, when requests use it.
         on_closed: Called when the old catalog is closed.
+        on_ended: Called with "switched" or "failed" when a switch has ended.
     """
 
     def __init__(
@@ -88,10 +91,11 @@ class ModelSwitcher:
         run_in_write_queue: Callable[[Callable[[], None]], Any],
         on_switched: Callable[[Catalog], None],
         on_closed: Callable[[], None] = lambda: None,
+        on_ended: Callable[[str], None] = lambda outcome: None,
     ):
         self._served, self._settings, self._models = served, settings, models
         self._run_in_write_queue, self._on_switched = run_in_write_queue, on_switched
-        self._on_closed = on_closed
+        self._on_closed, self._on_ended = on_closed, on_ended
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._status = ModelStatus("", None, "none", thresholds=settings.thresholds())
@@ -102,6 +106,14 @@ class ModelSwitcher:
             previous = read_previous(catalog.store)
             model = catalog.model.fingerprint
         return replace(self._status, model=model, previous=None if previous is None else previous.model)
+
+    def find_known_folders(self) -> set[Path]:
+        """The folders of the model in use and of the one before it, as far as they are known."""
+        with self._served.use() as catalog:
+            previous, recorded = read_previous(catalog.store), catalog.store.metadata.get(MODEL_FOLDER)
+        started_with = None if self._models is None else str(self._models.served)
+        folders = (recorded or started_with, None if previous is None else previous.folder or started_with)
+        return {Path(folder).resolve() for folder in folders if folder}
 
     def start(self, request: SwitchRequest) -> ModelStatus:
         """Begin a switch; called in the thread of the write queue, one request at a time."""
@@ -170,6 +182,8 @@ class ModelSwitcher:
         except Exception:
             log.exception("The model was not switched")
             self._report(state="failed", reason="Internal error; see the service's log")
+        finally:
+            self._on_ended(self._status.state)
 
     def _switch(self, models: ModelFolders, folder: Path, model: Emmett, checked: bool) -> None:
         old = self._served.catalog

@@ -24,6 +24,7 @@ RECALL_WINDOW = (
 )
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 OTHER = "other"  # the label of every method and path that clients make up
+OUTCOMES = ("switched", "failed")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -81,6 +82,11 @@ class Metrics:
             buckets=BUCKETS,
             registry=self.registry,
         )
+        self.switches = Counter(
+            "metaxc_model_switches", "Switches to another model", ["outcome"], registry=self.registry
+        )
+        for outcome in OUTCOMES:  # from the start, so that the first one is an increase
+            self.switches.labels(outcome)
         self.recall = SampledRecall()
         self.registry.register(self)
 
@@ -94,6 +100,10 @@ class Metrics:
         known = method if method in METHODS else OTHER
         self.requests.labels(known, route or OTHER, str(status)).inc()
         self.latency.labels(route or OTHER).observe(seconds)
+
+    def observe_switch(self, outcome: str) -> None:
+        """Record how a switch to another model has ended: one of `OUTCOMES`."""
+        self.switches.labels(outcome).inc()
 
     def render(self) -> bytes:
         """All metrics in Prometheus' text format."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from metaxc.serve.http_errors import BusyError
 from metaxc.serve.prometheus_metrics import Metrics
 from metaxc.serve.request_queue import QueuedRequest, RequestQueue, run_with_fallback
 from metaxc.serve.served_catalog import ServedCatalog
+from metaxc.serve.vector_types import TextVector, given_value
 from metaxc.serve.work_slices import EncodedPart
 
 log = logging.getLogger("metaxc.serve")
@@ -41,6 +42,10 @@ MAX_SAMPLED_QUERIES = 4  # per sampled batch: an exact search of more would slow
 
 EncodingRead = SearchRequest | RepresentRequest | PreviewRequest
 """Their results: `SearchResponse`, `RepresentResponse`, `Preview`."""
+
+Given = TypeVar("Given")
+RepresentInput = tuple[str | Floats, bool, float | None]
+"""A text or an embedding, whether it is a query, and its exposure."""
 
 Queued = Sequence[QueuedRequest[Any, Any]]
 
@@ -81,7 +86,7 @@ class SearchBatcher:
         exposures = [
             request.payload.exposure for request, own in zip(batch, queries, strict=True) for _ in own
         ]
-        vectors = catalog.encode([query for own in queries for query in own], exposures)
+        vectors = catalog.encode([given_value(query) for own in queries for query in own], exposures)
         encode_seconds = time.perf_counter() - started
         self._metrics.observe_stage("encode", encode_seconds)
         parts = _split(vectors, queries)
@@ -95,14 +100,14 @@ class SearchBatcher:
                 catalog,
                 np.concatenate([parts[place] for place in places]),
                 [batch[place].payload for place in places],
-                [query for place in places for query in queries[place]],
+                [query_text(query) for place in places for query in queries[place]],
             )
             seconds = {"encode": encode_seconds, "search": time.perf_counter() - started}
             self._metrics.observe_stage("search", seconds["search"])
             for place in places:
                 start = batch[place].payload.offset
                 page = slice(start, start + batch[place].payload.k)
-                answers = [QueryHits(query, tuple(next(hits)[page])) for query in queries[place]]
+                answers = [QueryHits(query_text(query), tuple(next(hits)[page])) for query in queries[place]]
                 values[place] = _finish_search(batch[place], (answers, seconds))
         return [values[place] for place in range(len(batch))]
 
@@ -118,16 +123,18 @@ class SearchBatcher:
 
     def _represent_together(self, catalog: Catalog, batch: Queued) -> list[Any]:
         started = time.perf_counter()
-        model = catalog.model.fingerprint
-        texts = [_slice_texts(request, request.payload.texts) for request in batch]
-        vectors = catalog.represent([text for own in texts for text in own])
+        model, encode = catalog.model.fingerprint, partial(_represent, catalog)
+        inputs = [_represent_inputs(request.payload) for request in batch]
+        slices = [_slice_texts(request, own) for request, own in zip(batch, inputs, strict=True)]
+        vectors = encode([one for own in slices for one in own])
         self._metrics.observe_stage("encode", time.perf_counter() - started)
         values: list[Any] = []
-        for request, part in zip(batch, _split(vectors, texts), strict=True):
+        for request, own, part in zip(batch, inputs, _split(vectors, slices), strict=True):
             if request.is_last:
-                before = _encoded_parts(request, request.payload.texts, model, catalog.represent)
+                before = _encoded_parts(request, own, model, encode)
                 whole = [vector.tolist() for vector in in_request_order(request, [*before, part])]
-                values.append(RepresentResponse(whole, model))
+                items = len(request.payload.texts)
+                values.append(RepresentResponse(whole[:items], model, whole[items:]))
             else:
                 values.append(EncodedPart(model, part))
         return values
@@ -183,17 +190,39 @@ def in_request_order(request: QueuedRequest[Any, Any], parts: Sequence[Iterable[
     return [value for _, value in sorted(zip(rows, values, strict=True), key=lambda pair: pair[0])]
 
 
-def _slice_texts(request: QueuedRequest[Any, Any], texts: Sequence[str]) -> list[str]:
-    """The texts of a request's present slice: all of them where it was not cut."""
+def _represent_inputs(request: RepresentRequest) -> list[RepresentInput]:
+    items = [(given_value(one), False, None) for one in request.texts]
+    return [*items, *((given_value(one), True, request.exposure) for one in request.queries)]
+
+
+def _represent(catalog: Catalog, inputs: Sequence[RepresentInput]) -> Floats:
+    """(n, dim + 1) float32 vectors of items and of queries, in the order of the inputs."""
+    vectors = np.empty((len(inputs), catalog.store.vector_dim), np.float32)
+    for is_query in (False, True):
+        rows = [row for row, one in enumerate(inputs) if one[1] is is_query]
+        if rows:
+            given = [inputs[row][0] for row in rows]
+            exposures = [inputs[row][2] for row in rows]
+            vectors[rows] = catalog.encode(given, exposures) if is_query else catalog.represent(given)
+    return vectors
+
+
+def query_text(query: str | TextVector) -> str:
+    """What an answer calls a query: its text, nothing for a vector without one."""
+    return query if isinstance(query, str) else query.text or ""
+
+
+def _slice_texts(request: QueuedRequest[Any, Any], texts: Sequence[Given]) -> list[Given]:
+    """The texts or vectors of a request's present slice: all of them where it was not cut."""
     rows = request.slice.rows
     return [texts[row] for row in rows] if rows else list(texts)
 
 
 def _encoded_parts(
     request: QueuedRequest[Any, Any],
-    texts: Sequence[str],
+    texts: Sequence[Given],
     model: str,
-    encode: Callable[[Sequence[str]], Floats],
+    encode: Callable[[Sequence[Given]], Floats],
 ) -> list[Floats]:
     """What the slices before the last one have encoded; again where another model has done it."""
     return [
@@ -202,7 +231,7 @@ def _encoded_parts(
     ]
 
 
-def _split(vectors: Floats, texts: Sequence[Sequence[str]]) -> list[Floats]:
+def _split(vectors: Floats, texts: Sequence[Sequence[object]]) -> list[Floats]:
     """The vectors of the texts of each request."""
     return np.split(vectors, np.cumsum([len(own) for own in texts])[:-1])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -18,6 +18,7 @@ from fastapi import Request
 
 from metaxc.catalog import Catalog, CatalogError
 from metaxc.catalog.records import CatalogSummary, Preview
+from metaxc.catalog.vector_rules import validate_embedding
 from metaxc.serve.api_types import (
     ModelStatus,
     PreviewRequest,
@@ -31,13 +32,15 @@ from metaxc.serve.callers import identify_caller
 from metaxc.serve.http_errors import NotReadyError
 from metaxc.serve.middleware import QueueName, RoutePolicy
 from metaxc.serve.model_switcher import ModelFolders, ModelSwitcher
+from metaxc.serve.model_watcher import ModelWatcher
 from metaxc.serve.prometheus_metrics import Metrics
 from metaxc.serve.request_queue import ONE_SLICE, QueuedRequest, RequestQueue
 from metaxc.serve.search_batcher import SearchBatcher
 from metaxc.serve.serve_settings import ServeSettings
 from metaxc.serve.served_catalog import ServedCatalog
+from metaxc.serve.vector_types import given_text, vectors_among
 from metaxc.serve.work_slices import Cutter, Slice, most_tokens
-from metaxc.serve.write_batcher import RunInTurn, WriteBatcher, WriteOperation, texts_to_encode
+from metaxc.serve.write_batcher import RunInTurn, WriteBatcher, WriteOperation, texts_to_encode, vectors_of
 
 log = logging.getLogger("metaxc.serve")
 REOPEN_SECONDS = 5.0  # between two attempts to open a catalog that another process has migrated or restored
@@ -69,6 +72,7 @@ class Service:
         self._models, self._on_switched = models, on_switched
         self._served: ServedCatalog | None = None
         self._switcher: ModelSwitcher | None = None
+        self._watcher: ModelWatcher | None = None
         self._cutter: Cutter | None = None
         self._opening: asyncio.Task[None] | None = None
 
@@ -94,6 +98,8 @@ class Service:
         return None if self._served is None else self._served.catalog
 
     async def _close_catalog(self) -> None:
+        if self._watcher is not None:
+            await asyncio.to_thread(self._watcher.stop)
         if self._switcher is not None:
             await asyncio.to_thread(self._switcher.stop)
         for queue in self.queues.values():
@@ -156,8 +162,19 @@ class Service:
             lambda function: write.put(RunInTurn(function)).result.result(),
             self._use_switched,
             self._on_switched,
+            self.metrics.observe_switch,
         )
         self.state = "ready"
+        if self._models is not None and self._models.watched is not None and not catalog.read_only:
+            begin = self._switcher.start
+            self._watcher = ModelWatcher(
+                self._models.watched,
+                lambda folder: write.put(
+                    RunInTurn(partial(begin, SwitchRequest(model=str(folder))))
+                ).result.result(),
+                self._switcher.find_known_folders,
+            )
+            self._watcher.start()
 
     def _use_model(self, catalog: Catalog) -> None:
         """Cut requests as the catalog's encoder reads texts."""
@@ -178,15 +195,18 @@ class Service:
 
     async def search(self, request: Request, search: SearchRequest) -> SearchResponse:
         """Search, in the queue of the request's route."""
+        self._check_vectors(vectors_among(search.queries), "query vector", may_be_final=True)
         response: SearchResponse = await self._submit(
-            request, search, lambda cutter: cutter.cut(search.queries)
+            request, search, lambda cutter: cutter.cut(list(map(given_text, search.queries)))
         )
         return response
 
     async def represent(self, request: Request, represent: RepresentRequest) -> RepresentResponse:
-        """Make meta-classifiers of texts, in the queue of the request's route."""
+        """Make vectors of items and queries, in the queue of the request's route."""
+        self._check_vectors(vectors_among(represent.texts), "item vector")
+        self._check_vectors(vectors_among(represent.queries), "query vector", may_be_final=True)
         response: RepresentResponse = await self._submit(
-            request, represent, lambda cutter: cutter.cut(represent.texts)
+            request, represent, lambda cutter: cutter.cut(list(map(given_text, represent.given)))
         )
         return response
 
@@ -197,8 +217,20 @@ class Service:
         )
         return response
 
+    def _check_vectors(
+        self, given: Iterable[Sequence[float]], what: str, *, may_be_final: bool = False
+    ) -> None:
+        """Raise where a vector does not fit the model, before it is in a batch with the requests of others."""
+        if self._catalog is None:
+            return  # the queue refuses the request
+        dim = self._catalog.model.encoder.dim
+        for vector in given:
+            if not (may_be_final and len(vector) == dim + 1):
+                validate_embedding(vector, dim, what)
+
     async def write(self, request: Request, operation: WriteOperation) -> Any:
         """Change the catalog, in the queue of the request's route."""
+        self._check_vectors(vectors_of(operation), "vector")
         texts = texts_to_encode(operation)
         return await self._submit(
             request, operation, lambda cutter: cutter.cut_before(texts, last_weight=len(texts))

@@ -116,11 +116,15 @@ class WriteBatcher:
             case AddRequest(items=items):
                 new = (items[row] for row in rows)
                 wanted, encode = (
-                    [item.text for item in new if item.id not in self._catalog],
+                    [item.text for item in new if item.vector is None and item.id not in self._catalog],
                     encoder.encode_items,
                 )
             case ClicksRequest(clicks=clicks):
-                wanted, encode = [clicks[row].query for row in rows], encoder.encode_queries
+                new_clicks = (clicks[row] for row in rows)
+                wanted, encode = (
+                    [click.query for click in new_clicks if click.vector is None],
+                    encoder.encode_queries,
+                )
             case other:
                 raise AssertionError(f"{type(other).__name__} is not cut into slices")
         texts = list(dict.fromkeys(wanted))
@@ -173,10 +177,15 @@ class WriteBatcher:
                         remove_tags=patch.remove_tags,
                         fields=patch.fields,
                         set_fields=patch.set_fields,
+                        vector=patch.vector,
                     )
                 ]
             case UpdateItem(id, changes):
-                return [self._catalog.update(id, changes.text, changes.tags, fields=changes.fields)]
+                return [
+                    self._catalog.update(
+                        id, changes.text, changes.tags, fields=changes.fields, vector=changes.vector
+                    )
+                ]
             case UndoClick(number):
                 return [self._catalog.undo(number)]
             case RunInTurn(function):
@@ -193,18 +202,34 @@ class WriteBatcher:
 
 
 def texts_to_encode(operation: WriteOperation) -> list[str]:
-    """The texts that a write encodes."""
+    """The texts that a write encodes, an empty one for each that has a vector."""
     match operation:
         case AddRequest():
-            return [item.text for item in operation.items]
+            return ["" if item.vector else item.text for item in operation.items]
         case ClickRequest():
-            return [operation.query]
+            return ["" if operation.vector else operation.query]
         case ClicksRequest():
-            return [click.query for click in operation.clicks]
-        case UpdateItem(_, changes) if changes.text is not None:
+            return ["" if click.vector else click.query for click in operation.clicks]
+        case UpdateItem(_, changes) if changes.text is not None and not changes.vector:
             return [changes.text]
         case _:
             return []
+
+
+def vectors_of(operation: WriteOperation) -> list[list[float]]:
+    """The vectors that a write gives in place of texts."""
+    match operation:
+        case AddRequest():
+            given = [item.vector for item in operation.items]
+        case ClickRequest():
+            given = [operation.vector]
+        case ClicksRequest():
+            given = [click.vector for click in operation.clicks]
+        case UpdateItem(_, changes):
+            given = [changes.vector]
+        case _:
+            given = []
+    return [vector for vector in given if vector is not None]
 
 
 def group_for_transactions(batch: QueuedWrites) -> Iterator[QueuedWrites]:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from metaxc.emmett import Calibration
+from metaxc.emmett.scoring import BONUS_CLICKS
 from metaxc.tuning.qualities import MixedQuality, mean_mixed_quality
 from metaxc.tuning.shortlists import Setting, Shortlist
 
@@ -60,6 +61,11 @@ again. On the folds of icd10cm six were enough, and twelve more brought nothing.
 CURVE_STEPS = range(-6, 9)
 
 
+BONUSES = tuple(f"bonus at {clicks:g} clicks" for clicks in BONUS_CLICKS[1:-1])
+"""The places of `Calibration.exposure_bonus`. They are 0 until items with a few clicks are found less often than by the
+encoder alone: then they shift the exposure between items with many and with few clicks."""
+
+
 def _ladder(start: float, factor: float, least: int = -12, most: int = 12) -> dict[int, float]:
     return {step: start * factor**step for step in range(least, most + 1)}
 
@@ -71,6 +77,7 @@ LADDERS: dict[str, dict[int, float]] = {
     "novel_scale": _ladder(1.0, 1.1),
     "exposure": {step: copysign(0.04 * (1.35 ** abs(step) - 1), step) for step in range(-16, 17)},
     "strength": {-9: 0.0, **_ladder(1.0, 1.4, -8, 9)},
+    **{name: {step: step / 10 for step in range(-10, 11)} for name in BONUSES},
 }
 """The values of each constant, by step; they reach from negligible to overwhelming. Only the novelty has a bound: with
 a prior of at least 3 an item keeps three quarters of it at its first click and half of it at its third, so that novel
@@ -148,7 +155,7 @@ def choose_calibration(
     def novel_first(found: MixedQuality) -> tuple[float, ...]:
         if found.mean < enough:
             return 0.0, found.mean, 0.0
-        return 1.0, found.novel, found.harmonic_mean
+        return 1.0, found.novel, found.harmonic_mean, found.mean
 
     chosen = search.climb(best, novel_first)
     if thorough:
@@ -173,6 +180,8 @@ def choose_calibration(
 
     if search.quality(chosen).shortfall(alone):
         chosen = search.climb(search.best_known(few_clicks_too), few_clicks_too)
+    if thorough and search.quality(chosen).shortfall(alone):
+        chosen = search.climb(chosen, few_clicks_too, names=(*search.names, *BONUSES))
     return CalibrationChoice(
         search.setting(chosen),
         search.quality(chosen),
@@ -184,6 +193,7 @@ def choose_calibration(
 
 def _nearest_steps(setting: Setting) -> Steps:
     values = {**setting.calibration.model_dump(), "strength": setting.strength}
+    values |= dict(zip(BONUSES, setting.calibration.exposure_bonus, strict=True))
     return {
         name: min(ladder, key=lambda step: abs(ladder[step] - values[name]))
         for name, ladder in LADDERS.items()
@@ -195,16 +205,18 @@ class _Search:
 
     def __init__(self, shortlists: Sequence[Shortlist], fixed: dict[str, float]):
         self.shortlists, self.fixed = shortlists, fixed
-        self.names = [name for name in LADDERS if name not in fixed]
+        self.names = [name for name in LADDERS if name not in fixed and name not in BONUSES]
+        self.keys = [*self.names, *BONUSES]
         self.known: dict[tuple[int, ...], MixedQuality] = {}
 
     def setting(self, steps: Steps) -> Setting:
         values = {name: LADDERS[name][step] for name, step in steps.items()} | self.fixed
         strength = values.pop("strength")
-        return Setting(Calibration(**values), strength)
+        bonus = tuple(values.pop(name) for name in BONUSES)
+        return Setting(Calibration.model_validate({**values, "exposure_bonus": bonus}), strength)
 
     def quality(self, steps: Steps) -> MixedQuality:
-        key = tuple(steps[name] for name in self.names)
+        key = tuple(steps[name] for name in self.keys)
         if key not in self.known:
             self.known[key] = self._measure(self.setting(steps))
         return self.known[key]
@@ -215,7 +227,7 @@ class _Search:
     def best_known(self, value: Value) -> Steps:
         """The best of all steps that were ever compared."""
         key, _ = max(self.known.items(), key=lambda known: value(known[1]))
-        return dict(zip(self.names, key, strict=True))
+        return dict(zip(self.keys, key, strict=True))
 
     def climb_on(self, starts: Sequence[Steps], value: Value) -> Steps:
         """Iterated local search: the best place that is reached from what is known, from `starts`, and after kicks."""
@@ -237,12 +249,14 @@ class _Search:
             kicked[name] = min(max(steps[name] + jump, min(LADDERS[name])), max(LADDERS[name]))
         return kicked
 
-    def climb(self, steps: Steps, value: Value, rounds: int = MOST_ROUNDS) -> Steps:
-        """The steps at which no move is better; one constant at a time, then pairs of them."""
+    def climb(
+        self, steps: Steps, value: Value, rounds: int = MOST_ROUNDS, names: Sequence[str] | None = None
+    ) -> Steps:
+        """The steps at which no move is better; one constant at a time, of all or of `names`, then pairs of them."""
         best, reached = steps, value(self.quality(steps))
         for _ in range(rounds):
             before = reached
-            for moves in (*self._single_moves(), *self._pair_moves()):
+            for moves in (*self._single_moves(self.names if names is None else names), *self._pair_moves()):
                 for move in moves:
                     candidate = self._moved(best, move)
                     if candidate is not None and (found := value(self.quality(candidate))) > reached:
@@ -251,8 +265,9 @@ class _Search:
                 break
         return best
 
-    def _single_moves(self) -> Iterator[list[Steps]]:
-        for name in self.names:
+    @staticmethod
+    def _single_moves(names: Sequence[str]) -> Iterator[list[Steps]]:
+        for name in names:
             yield [{name: jump} for jump in JUMPS]
 
     def _pair_moves(self) -> Iterator[list[Steps]]:

@@ -18,7 +18,7 @@ from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers
 from metaxc.data.folds import Fold
 from metaxc.emmett import Calibration, ExpansionConfig, QueryExpansion
-from metaxc.emmett.scoring import scale_by_trust
+from metaxc.emmett.scoring import ClassifierResponse, scale_by_trust
 from metaxc.encoders import Encoder
 from metaxc.encoders.learning import Encoding
 from metaxc.generators import Episode
@@ -93,6 +93,7 @@ class Constants:
         exposure_curve: The quality by exposure, for people: what each value costs and brings.
         adaptation: How far the encoder is adapted to the clicks, 0 (not at all) to 1 (as trained).
         adaptations: The quality of each extent that was compared.
+        follows_response: Whether the exposure of a query is proportional to the classifiers' response to it.
     """
 
     generator: str
@@ -104,6 +105,7 @@ class Constants:
     exposure_curve: list[dict[str, Any]] = field(default_factory=list)
     adaptation: float = 1.0
     adaptations: dict[str, Any] = field(default_factory=dict)
+    follows_response: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python for JSON."""
@@ -117,6 +119,7 @@ class Constants:
             "exposure_curve": self.exposure_curve,
             "adaptation": self.adaptation,
             "adaptations": self.adaptations,
+            "follows_response": self.follows_response,
         }
 
     @classmethod
@@ -132,10 +135,12 @@ class Constants:
             values["exposure_curve"],
             values["adaptation"],
             values["adaptations"],
+            values["follows_response"],
         )
 
     def __str__(self) -> str:
-        numbers = {**asdict(self.combine), **self.calibration.model_dump(), "adaptation": self.adaptation}
+        calibration = self.calibration.model_dump(exclude={"exposure_bonus", "response_unit"})
+        numbers = {**asdict(self.combine), **calibration, "adaptation": self.adaptation}
         numbers["query expansion"] = 0.0 if self.expansion is None else self.expansion.strength
         parts = [f"{name.replace('_', ' ')} {value:g}" for name, value in numbers.items()]
         return ", ".join([self.generator.replace("_", " "), *parts])
@@ -152,6 +157,7 @@ class Candidate:
         choice: How all items rank together.
         zero_shot: How well the pseudo-novel items rank among themselves.
         expansion: How queries are expanded; None for no expansion.
+        follows_response: Whether the exposure of a query is proportional to the classifiers' response to it.
     """
 
     kind: str
@@ -160,6 +166,7 @@ class Candidate:
     choice: CalibrationChoice
     zero_shot: Quality
     expansion: ExpansionConfig | None = None
+    follows_response: bool = True
 
     def beats(self, other: Candidate) -> bool:
         """Whether it is better zero-shot by more than `SLACK`, and generalized not worse by more than that."""
@@ -215,6 +222,7 @@ def choose_constants(
         best.to_dict(),
         {one.kind: one.to_dict() for one in candidates},
         best.choice.describe_curve(),
+        follows_response=best.follows_response,
     )
     if not parts.trains_out_of_fold(best.kind, len(folds)):
         return constants, None
@@ -248,14 +256,22 @@ def validate_generator(
 
 
 def _finish(parts: ModelParts, candidate: Candidate, folds: Sequence[FittedFold]) -> Candidate:
-    """The candidate with query expansion where that helps, and with a calibration that was searched for thoroughly."""
+    """The candidate with query expansion where that helps, and with a calibration that was searched for thoroughly.
+
+    The search runs twice: with an exposure that follows the response of the classifiers, and with the same exposure for
+    all queries, which may be better where queries for novel items are unlike all others. H decides.
+    """
     expansion = tune_query_expansion(folds, candidate.items, candidate.choice.setting)
     queried = folds if expansion is None else [fold.expanded(expansion) for fold in folds]
-    free = candidate.kind == "combine"
-    choice = _calibrate(
-        parts, queried, candidate.items, candidate.choice.setting, free, plain=folds, thorough=True
-    )
-    return _candidate(candidate.kind, candidate.combine, queried, candidate.items, choice, expansion)
+    free, start = candidate.kind == "combine", candidate.choice.setting
+    choices = [
+        _calibrate(parts, variant, candidate.items, start, free, plain=folds, thorough=True)
+        for variant in (queried, [fold.with_constant_exposure() for fold in queried])
+    ]
+    follows = choices[0].quality.harmonic_mean >= choices[1].quality.harmonic_mean
+    best = choices[0 if follows else 1]
+    finished = _candidate(candidate.kind, candidate.combine, queried, candidate.items, best, expansion)
+    return replace(finished, follows_response=follows)
 
 
 def _calibrate(
@@ -372,5 +388,6 @@ def fit_fold(
         similarities,
         np.where(observed_near < 0, -1, informative[observed_near]),
         observed_similarities,
+        ClassifierResponse.fit(classifiers, queries[rows]),
         parts.query_expansion(queries[rows], learnt, remaining),
     )

@@ -16,17 +16,26 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from metaxc.arrays import Floats, Rows
+from metaxc.arrays import Floats, Mask, Rows
 from metaxc.classifiers import Classifiers
 from metaxc.data.folds import Fold
 from metaxc.emmett import ExpansionConfig, QueryExpansion
+from metaxc.emmett.scoring import ClassifierResponse
 from metaxc.generators import Episode, TorchGenerator, gather
+from metaxc.index.topk import top_k
 from metaxc.tuning.qualities import Quality, Relevance, mean_quality, ranking_quality
 from metaxc.tuning.shortlists import FoldItems, Shortlist
 
 MOST_QUERIES = 2_000
 """Validation queries of each fold, however many items there are. With three folds the recall of a slice of items by
 clicks, typically 1,000 to 3,000 query-item pairs, has a standard error of about one point."""
+
+UNFAMILIAR = 1 / 3
+"""The share of the validation queries that counts as unfamiliar: those least like any query that was learnt from. How
+familiar future queries are cannot be known, so that what is promised must hold for these too (docs/decisions.md)."""
+
+MOST_TRAINING_QUERIES = 200_000
+"""Training queries that validation queries are compared with, at most."""
 
 BLOCK = 4_096
 """Items generated at once: 4,096 × 20 neighbours × 384 float32 are 126 MB."""
@@ -40,11 +49,13 @@ class ValidationQueries:
         queries: (queries, dim) embeddings.
         clicks: (queries, items); every query has a click.
         excluded: (queries, items) pairs that are left out of rankings; None for none.
+        unfamiliar: (queries,) bool, the queries that are least like the training queries; None if unknown.
     """
 
     queries: Floats
     clicks: csr_array
     excluded: csr_array | None = None
+    unfamiliar: Mask | None = None
 
     @staticmethod
     def sample(
@@ -73,7 +84,14 @@ class ValidationQueries:
         clicks = csr_array(self.clicks[:, order])
         clicks.sort_indices()
         hidden = None if self.excluded is None else csr_array(self.excluded[:, order])
-        return ValidationQueries(self.queries, clicks, hidden)
+        return replace(self, clicks=clicks, excluded=hidden)
+
+    def compared_with(self, training: Floats) -> ValidationQueries:
+        """The same queries, with those marked that are least like the (n, dim) training queries."""
+        if not len(training) or not len(self.queries):
+            return self
+        nearest = top_k(self.queries, training, 1)[1][:, 0]
+        return replace(self, unfamiliar=nearest <= np.quantile(nearest, UNFAMILIAR))
 
 
 @dataclass(frozen=True)
@@ -108,14 +126,17 @@ class TuningFold:
             excluded: (queries, observed) pairs that are left out of rankings; None for none.
         """
         held, judged = fold.validation(clicks)
+        rows, learnt = fold.training(clicks)
+        known = queries[rows[:: max(1, len(rows) // MOST_TRAINING_QUERIES)]]
         queries = np.asarray(queries[held])
         hidden = None if excluded is None else csr_array(excluded[held])
         hidden_novel = None if hidden is None else csr_array(hidden[:, fold.novel])
         return TuningFold(
             fold,
-            *fold.training(clicks),
+            rows,
+            learnt,
             ValidationQueries.sample(queries, csr_array(judged[:, fold.novel]), seed, hidden_novel),
-            ValidationQueries.sample(queries, judged, seed, hidden),
+            ValidationQueries.sample(queries, judged, seed, hidden).compared_with(np.asarray(known)),
         )
 
     @staticmethod
@@ -151,6 +172,7 @@ class FittedFold:
         similarities: (pseudo-novel, most K) their similarities.
         observed_neighbours: (remaining observed, most K) rows of the items nearest to each, itself excluded.
         observed_similarities: (remaining observed, most K) their similarities.
+        response: How strongly the classifiers respond to a query, which the exposure is proportional to.
         expansion: The fold's training queries; None where queries are not expanded.
     """
 
@@ -165,6 +187,7 @@ class FittedFold:
     similarities: Floats
     observed_neighbours: Rows
     observed_similarities: Floats
+    response: ClassifierResponse
     expansion: QueryExpansion | None = None
 
     def expanded(self, config: ExpansionConfig) -> FittedFold:
@@ -177,6 +200,10 @@ class FittedFold:
             for one in (self.data.zero_shot, self.data.generalized)
         )
         return replace(self, data=replace(self.data, zero_shot=zero_shot, generalized=generalized))
+
+    def with_constant_exposure(self) -> FittedFold:
+        """The fold with the same exposure for every query."""
+        return replace(self, response=replace(self.response, unit=None))
 
     def items(self, generator: TorchGenerator, neighbour_vectors: Floats, k: int) -> FoldItems:
         """The fold's items in the order of `TuningFold.item_order`, with what a generator makes of k neighbours."""
@@ -201,13 +228,19 @@ class FittedFold:
     def shortlist(self, items: FoldItems) -> Shortlist:
         """The items that could rank first for each generalized validation query."""
         validation = self.data.generalized.with_columns(self.data.item_order)
-        return Shortlist(validation.queries, items, self.relevance(items), excluded=validation.excluded)
+        return Shortlist(
+            validation.queries,
+            items,
+            self.relevance(items),
+            excluded=validation.excluded,
+            response=self.response(validation.queries),
+        )
 
     def relevance(self, items: FoldItems) -> Relevance:
         """What the generalized validation queries clicked, over items in the order of `items`."""
         validation = self.data.generalized.with_columns(self.data.item_order)
         novel = np.arange(len(items.embeddings)) >= len(self.observed_embeddings)
-        return Relevance(validation.clicks, novel, items.classifiers.clicks)
+        return Relevance(validation.clicks, novel, items.classifiers.clicks, validation.unfamiliar)
 
     def novel_episode(self, neighbour_vectors: Floats, k: int) -> Episode:
         """The pseudo-novel items to train a generator on: the encoder has seen none of their clicks."""

@@ -162,7 +162,8 @@ def _expansion_qualities(
         for strength in (0.0, *EXPANSION_STRENGTHS):
             config = ExpansionConfig(neighbours=k, temperature=temperature, strength=strength)
             zero_shot = replace(fold.data.zero_shot, queries=sides[0].queries(strength))
-            expanded = query_vectors(sides[1].queries(strength), calibration.exposure)
+            moved = sides[1].queries(strength)
+            expanded = query_vectors(moved, calibration.exposure * fold.response(moved))
             ranked, _ = top_k(expanded, everything, min(DEPTH + extra, len(everything)))
             if hidden is not None:
                 ranked = without_pairs(ranked, hidden)[:, :DEPTH]

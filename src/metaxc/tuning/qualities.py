@@ -20,6 +20,11 @@ from metaxc.metrics import CLICK_SLICES, harmonic_mean, hits, precision, recall,
 SLACK = 0.3
 """Points of quality; half the standard error of three folds of 2,000 validation queries."""
 
+SLICE_PRIOR = 200.0
+"""Pairs at which a slice by clicks counts half: its standard error is then about three points. Nothing is allowed for
+beyond that. Where a slice might fall below the encoder alone by its standard error, the search used all of it, and
+items with a few clicks fell further below on test queries (docs/decisions.md)."""
+
 DEPTH = 10
 """Results per query that count."""
 
@@ -56,6 +61,8 @@ class MixedQuality(Quality):
         by_clicks: (slices,) the share of relevant query-item pairs that are found, by clicks of the item
             (`CLICK_SLICES`); NaN where there are none.
         pairs: (slices,) how many such pairs there are.
+        unfamiliar: `by_clicks` of unfamiliar queries alone; None where it is not known which these are.
+        unfamiliar_pairs: `pairs` of unfamiliar queries alone, alike.
     """
 
     novel: float
@@ -63,6 +70,8 @@ class MixedQuality(Quality):
     novel_share: float
     by_clicks: Doubles
     pairs: Rows
+    unfamiliar: Doubles | None = None
+    unfamiliar_pairs: Rows | None = None
 
     @property
     def harmonic_mean(self) -> float:
@@ -70,17 +79,16 @@ class MixedQuality(Quality):
         return float(harmonic_mean(np.array(self.novel), np.array(self.observed)))
 
     def shortfall(self, other: MixedQuality) -> float:
-        """How far the slices by clicks are below those of another ranking, beyond its standard error; the sum."""
-        least = other.by_clicks - other.slice_errors()
-        return float(np.nansum(np.maximum(least - self.by_clicks, 0.0)))
-
-    def slice_errors(self) -> Doubles:
-        """(slices,) the standard error of each slice, in points. Half a pair is added to both outcomes, so that a
-        slice of few pairs is never certain."""
-        pairs = self.pairs.astype(np.float64)
-        share = (self.by_clicks / 100 * pairs + 0.5) / (pairs + 1)
-        errors: Doubles = 100 * np.sqrt(share * (1 - share) / np.maximum(pairs, 1))
-        return errors
+        """How far the slices by clicks are below those of another ranking; the sum. Each slice counts over all queries
+        or over the unfamiliar ones, whichever is further below, and by its number of pairs (`SLICE_PRIOR`)."""
+        below = _missing(other.by_clicks, self.by_clicks, other.pairs)
+        if (
+            self.unfamiliar is not None
+            and other.unfamiliar is not None
+            and other.unfamiliar_pairs is not None
+        ):
+            below = np.maximum(below, _missing(other.unfamiliar, self.unfamiliar, other.unfamiliar_pairs))
+        return float(below.sum())
 
     def to_dict(self) -> dict[str, float]:
         """The figures by the metrics' names."""
@@ -93,6 +101,12 @@ class MixedQuality(Quality):
         }
 
 
+def _missing(wanted: Doubles, found: Doubles, pairs: Rows) -> Doubles:
+    """(slices,) the points that are missing, less where a slice has few pairs; 0 where it has none."""
+    missing: Doubles = np.nan_to_num(np.maximum(wanted - found, 0.0)) * pairs / (pairs + SLICE_PRIOR)
+    return missing
+
+
 def mean_quality(found: Sequence[Quality]) -> Quality:
     """The mean over several folds."""
     return Quality(
@@ -103,16 +117,33 @@ def mean_quality(found: Sequence[Quality]) -> Quality:
 def mean_mixed_quality(found: Sequence[MixedQuality]) -> MixedQuality:
     """The mean over several folds."""
     names = ("precision", "recall", "novel", "observed", "novel_share")
-    slices = np.stack([one.by_clicks for one in found])
-    known = ~np.isnan(slices)
-    by_clicks = np.where(known, slices, 0.0).sum(axis=0) / np.where(
-        known.any(axis=0), known.sum(axis=0), np.nan
-    )
+    by_clicks = _mean_of_known([one.by_clicks for one in found])
     first, found_10, novel, observed, share = (
         float(np.mean([getattr(one, name) for one in found])) for name in names
     )
     pairs = np.sum([one.pairs for one in found], axis=0)
-    return MixedQuality(first, found_10, novel, observed, share, by_clicks, pairs)
+    unfamiliar = [one.unfamiliar for one in found if one.unfamiliar is not None]
+    counts = [one.unfamiliar_pairs for one in found if one.unfamiliar_pairs is not None]
+    return MixedQuality(
+        first,
+        found_10,
+        novel,
+        observed,
+        share,
+        by_clicks,
+        pairs,
+        _mean_of_known(unfamiliar) if unfamiliar else None,
+        np.sum(counts, axis=0) if counts else None,
+    )
+
+
+def _mean_of_known(slices: Sequence[Doubles]) -> Doubles:
+    """The mean of several arrays, place by place, over those that are not NaN there."""
+    stacked = np.stack(slices)
+    known = ~np.isnan(stacked)
+    counts = np.where(known.any(axis=0), known.sum(axis=0), np.nan)
+    mean: Doubles = np.where(known, stacked, 0.0).sum(axis=0) / counts
+    return mean
 
 
 def ranking_quality(scores: Tensor, relevant: csr_array) -> Quality:
@@ -130,15 +161,22 @@ class Relevance:
         relevant: (queries, items); every query has a relevant item.
         novel: (items,) bool, the items that play novel.
         clicks: (items,) how many clicks remain to learn from.
+        unfamiliar: (queries,) bool, the queries that are least like those that remain to learn from; None if unknown.
     """
 
-    def __init__(self, relevant: csr_array, novel: Mask, clicks: Rows | Doubles):
-        self.relevant, self.novel = relevant, novel
+    def __init__(
+        self, relevant: csr_array, novel: Mask, clicks: Rows | Doubles, unfamiliar: Mask | None = None
+    ):
+        self.relevant, self.novel, self.unfamiliar = relevant, novel, unfamiliar
         fewest = [fewest for fewest, _ in CLICK_SLICES.values()]
         self.slices = np.searchsorted(fewest, np.floor(clicks), side="right") - 1
         self.pairs = np.bincount(self.slices[relevant.indices], minlength=len(fewest))
         self.counts = relevant_counts(relevant)
         query = np.repeat(np.arange(len(self.counts)), self.counts)
+        self.unfamiliar_pairs = None
+        if unfamiliar is not None:
+            some = self.slices[relevant.indices[unfamiliar[query]]]
+            self.unfamiliar_pairs = np.bincount(some, minlength=len(fewest))
         self.novel_counts = np.bincount(query, weights=novel[relevant.indices], minlength=len(self.counts))
 
     def quality(self, ranked: Rows) -> MixedQuality:
@@ -164,15 +202,27 @@ class Relevance:
         found = np.bincount(query, minlength=len(self.counts))
         found_novel = np.bincount(query[self.novel[item]], minlength=len(self.counts))
         found_pairs = np.bincount(self.slices[item], minlength=len(self.pairs))
+        unfamiliar = None
+        if self.unfamiliar is not None and self.unfamiliar_pairs is not None:
+            some = np.bincount(self.slices[item[self.unfamiliar[query]]], minlength=len(self.pairs))
+            unfamiliar = _percent(some, self.unfamiliar_pairs)
         return MixedQuality(
             100 * float(first.mean()),
             _mean_share(found, self.counts),
             _mean_share(found_novel, self.novel_counts),
             _mean_share(found - found_novel, self.counts - self.novel_counts),
             novel_share,
-            100 * found_pairs / np.where(self.pairs > 0, self.pairs, np.nan),
+            _percent(found_pairs, self.pairs),
             self.pairs,
+            unfamiliar,
+            self.unfamiliar_pairs,
         )
+
+
+def _percent(found: Rows, pairs: Rows) -> Doubles:
+    """The share that is found, in percent; NaN where there are no pairs."""
+    share: Doubles = 100 * found / np.where(pairs > 0, pairs, np.nan)
+    return share
 
 
 def _mean_share(found: Rows, counts: Rows | Doubles) -> float:

@@ -55,8 +55,10 @@ PROBES = (
         Setting(Calibration(own=own, prior_clicks=30.0, novelty_prior=novelty, exposure=1.0), strength)
         for own, novelty, strength in ((1.5, 0.3, 0.0), (1.5, 3.0, 1.0), (1.5, 30.0, 5.0))
     ),
+    Setting(Calibration(novelty_prior=3.0, exposure=1.0, exposure_bonus=(1.0, 1.0, 0.5, 0.0, 0.0)), 1.0),
 )
-"""Settings that lie far apart: little and much of an item's own classifier, and novel items above all others."""
+"""Settings that lie far apart: little and much of an item's own classifier, and novel items, or those with a few
+clicks, above all others."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Shortlist:
         relevance: What the queries clicked.
         probes: The settings whose best items are kept.
         excluded: (queries, items) pairs that are on no shortlist; None for none.
+        response: (queries,) what the exposure is multiplied with for each query; None for 1.
     """
 
     def __init__(
@@ -96,8 +99,10 @@ class Shortlist:
         relevance: Relevance,
         probes: Sequence[Setting] = PROBES,
         excluded: csr_array | None = None,
+        response: Floats | None = None,
     ):
         self.relevance = relevance
+        self.response = (np.ones(len(queries), np.float32) if response is None else response)[:, None]
         clicks = items.classifiers.clicks.astype(np.float32)
         parts = [
             torch.from_numpy(part) for part in (items.embeddings, items.direction, items.classifiers.weights)
@@ -107,9 +112,12 @@ class Shortlist:
         for start in range(0, len(queries), size):
             block = torch.from_numpy(queries[start : start + size])
             scores = [(block @ part.T).numpy() for part in parts]
+            responses = self.response[start : start + size]
             found = [
                 best_rows(
-                    torch.from_numpy(_score(scores, weigh_parts(clicks, probe.calibration), probe)),
+                    torch.from_numpy(
+                        _score(scores, weigh_parts(clicks, probe.calibration), probe, responses)
+                    ),
                     DEPTH_OF_PROBE,
                 )[1].numpy()
                 for probe in probes
@@ -137,7 +145,7 @@ class Shortlist:
         """How well the queries rank their shortlists under a setting. Only what is relevant is placed, not everything
         sorted: thousands of settings are compared."""
         weights = weigh_parts(self.levels, setting.calibration).at(self.level)
-        scores = _score(self.scores, weights, setting)
+        scores = _score(self.scores, weights, setting, self.response)
         scores[self.absent] = -np.inf
         places = scores.shape[1]
         tenth = np.partition(scores, places - DEPTH, axis=1)[:, places - DEPTH] if places > DEPTH else None
@@ -169,12 +177,13 @@ class Shortlist:
 
 
 def _score(
-    scores: Sequence[NDArray[np.float32]], weights: PartWeights, setting: Setting
+    scores: Sequence[NDArray[np.float32]], weights: PartWeights, setting: Setting, response: Floats
 ) -> NDArray[np.float32]:
-    """The scores of items, from the (queries, n) scores of text, direction and own classifier."""
+    """The scores of items, from the (queries, n) scores of text, direction and own classifier, and the (queries, 1)
+    responses to the queries."""
     text, direction, own = scores
     generated = text if not setting.strength else text + np.float32(setting.strength) * direction
-    return item_scores(text, generated, own, weights, setting.calibration.exposure)
+    return item_scores(text, generated, own, weights, np.float32(setting.calibration.exposure) * response)
 
 
 def _unique_rows(found: Rows) -> Rows:

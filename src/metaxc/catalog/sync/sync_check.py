@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from metaxc.arrays import Floats
+from metaxc.catalog.known_queries import list_clicked, list_known, stack_embeddings
 from metaxc.catalog.records import CatalogHit
 from metaxc.catalog.schema import VECTOR_COLUMNS, decode_item_vectors
 from metaxc.catalog.store import Store, read_sequence
@@ -18,8 +19,6 @@ ROUNDING = 1e-4
 """By how much a score may fall short of the k-th best one and count as equal to it: sums of a few hundred products in
 float32 differ by that much between libraries."""
 
-KNOWN_QUERIES = "SELECT text FROM queries UNION SELECT query FROM clicks"
-
 
 def sample_query_vectors(store: Store, count: int, seed: int, model: Emmett | None) -> Floats:
     """(n, dim) float32, n at most `count`: vectors to search with.
@@ -28,15 +27,17 @@ def sample_query_vectors(store: Store, count: int, seed: int, model: Emmett | No
         store: The catalog's store.
         count: How many.
         seed: Of the sample.
-        model: Encodes queries that the catalog knows or has clicks of. Without a model, or without such queries, the
+        model: Expands queries that the catalog knows or has clicks of. Without a model, or without such queries, the
             sample consists of vectors of items, with the exposure in place of the novelty.
     """
     random = np.random.default_rng(seed)
     if model is not None:
-        texts = sorted(row[0] for row in store.fetch_all(KNOWN_QUERIES))
-        if texts:
-            chosen = random.permutation(len(texts))[:count].tolist()
-            return model.encode_queries([texts[place] for place in chosen])
+        by_text = {query.text: query for query in [*list_clicked(store), *list_known(store)]}
+        queries = [by_text[text] for text in sorted(by_text)]
+        chosen = random.permutation(len(queries))[:count].tolist()
+        embeddings = stack_embeddings(store, [queries[place] for place in chosen])
+        if len(embeddings):
+            return model.encode_queries(embeddings)
     keys = [row[0] for row in store.fetch_all("SELECT key FROM items ORDER BY key")]
     chosen = random.permutation(len(keys))[:count].tolist()
     select = f"SELECT {VECTOR_COLUMNS} FROM items WHERE key = ?"

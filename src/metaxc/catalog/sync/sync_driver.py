@@ -13,6 +13,7 @@ from itertools import count
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from metaxc.catalog.generation_record import ITEM_SIDE, earlier_models
 from metaxc.catalog.schema import TableChecksum
 from metaxc.catalog.store import Store
 from metaxc.catalog.sync.catalog_changes import (
@@ -133,8 +134,10 @@ class _Sync:
         if current is not None and not cutover:
             if current not in tables:
                 raise _stateless(self.target, current)
-            self._check_origin(tables[current])
-            self._follow(current, tables[current])
+            state = self._check_origin(tables[current])
+            if state != tables[current]:
+                self.target.apply(current, (), (), state)
+            self._follow(current, state)
             self.target.finish(current)
             return self._report(current, None)
         table, state = self._resume_or_create(tables, current)
@@ -154,6 +157,7 @@ class _Sync:
         return SyncState(
             catalog=self.store.uuid,
             model=self.store.metadata["model"],
+            item_side=self.store.metadata.get(ITEM_SIDE),
             dim=self.store.vector_dim,
             exposure=self.store.exposure,
             index=self.settings.index,
@@ -161,8 +165,15 @@ class _Sync:
             fields=True,
         )
 
-    def _check_origin(self, state: SyncState) -> None:
-        """Raise unless a table holds vectors of this catalog and of the model that it has now."""
+    def _has_item_vectors(self, state: SyncState) -> bool:
+        """Whether a table's vectors are those of the catalog's model, or of one with the same item side."""
+        metadata, item_side = self.store.metadata, self.store.metadata.get(ITEM_SIDE)
+        same = state.item_side is not None and state.item_side == item_side
+        return same or state.model in (metadata["model"], *earlier_models(metadata))
+
+    def _check_origin(self, state: SyncState) -> SyncState:
+        """Raise unless a table holds vectors of this catalog and of the model that it has now. Returns the state with
+        what that model says of queries."""
         metadata = self.store.metadata
         if state.catalog != self.store.uuid:
             raise SyncError(
@@ -171,7 +182,7 @@ class _Sync:
                 expected=f"catalog {self.store.uuid[:8]}",
                 fix="use another name at the end of the URL, or replace it: add --cutover",
             )
-        if (state.model, state.dim) != (metadata["model"], self.store.vector_dim):
+        if not self._has_item_vectors(state) or state.dim != self.store.vector_dim:
             raise SyncError(
                 "The vector store holds vectors of another model",
                 got=f"{self.target.label}: model {state.model[:16]}, {state.dim} numbers per vector",
@@ -179,6 +190,8 @@ class _Sync:
                 fix="add --cutover: the vectors of the new model are built beside the old ones, checked, and "
                 "then take their place at once",
             )
+        now = {"item_side": metadata.get(ITEM_SIDE), "exposure": self.store.exposure}
+        return state.model_copy(update=now)
 
     def _resume_or_create(self, tables: dict[str, SyncState], current: str | None) -> tuple[str, SyncState]:
         """The table that a stopped or rolled back attempt with the same aims has begun, or a new one."""
@@ -187,6 +200,9 @@ class _Sync:
             kept.add(tables[current].replaces)
         for table in sorted(set(tables) - kept):
             begun = tables[table]
+            if self._has_item_vectors(begun):
+                queries = {name: getattr(wanted, name) for name in ("model", "item_side", "exposure")}
+                begun = begun.model_copy(update=queries)
             if begun.model_copy(update={"sequence": 0, "key": 0, "checksum": "0"}) == wanted:
                 return table, begun
             self.target.drop(table)

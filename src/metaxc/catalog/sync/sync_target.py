@@ -68,6 +68,7 @@ class SyncState(BaseModel):
     Args:
         catalog: The catalog's uuid.
         model: Fingerprint of the model that the vectors were computed with.
+        item_side: What of that model the vectors depend on (`item_fingerprint`); None in older tables.
         dim: Length of the vectors.
         exposure: The model's exposure, for people who search without metaxc.
         index: Whether searches use an approximate index.
@@ -84,6 +85,7 @@ class SyncState(BaseModel):
     format: int = FORMAT
     catalog: str
     model: str
+    item_side: str | None = None
     dim: int
     exposure: float
     index: IndexKind

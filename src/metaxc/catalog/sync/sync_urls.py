@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from metaxc.arrays import Floats
+from metaxc.catalog.generation_record import kept_models
+from metaxc.catalog.given_vectors import encode_queries
 from metaxc.catalog.item_queries import SAME_TEXTS, without_own
 from metaxc.catalog.records import CatalogHit
-from metaxc.catalog.sync.sync_target import SyncError, SyncTarget, target_errors
-from metaxc.data.input_rules import validate_query
+from metaxc.catalog.sync.sync_target import SyncError, SyncState, SyncTarget, target_errors
 from metaxc.emmett import Emmett
+from metaxc.emmett.model_identity import item_fingerprint
 from metaxc.errors import ConfigError
 
 FORMS = (
@@ -64,19 +67,24 @@ def open_target(url: str) -> SyncTarget:
 
 
 def search_target(
-    target: SyncTarget, model: Emmett, queries: Sequence[str], k: int = 10, exposure: float | None = None
+    target: SyncTarget,
+    model: Emmett,
+    queries: Sequence[str | Floats] | Floats,
+    k: int = 10,
+    exposure: float | None = None,
+    texts: Sequence[str] | None = None,
 ) -> list[list[CatalogHit]]:
     """The k best items of each query, best first, from a synchronised vector store.
 
     Args:
         target: The place in the vector store.
-        model: The model of the catalog that was synchronised; another one is refused.
-        queries: Texts, which the model encodes and expands.
+        model: The model of the catalog that was synchronised, or one with the same item side; another one is refused.
+        queries: Texts, which the model encodes and expands; (dim,) embeddings, which it expands; or (dim + 1,) vectors
+            with their exposure, as `CatalogReader.encode` returns them.
         k: Number of items per query.
         exposure: What is added to the score of an item without clicks; None for the value chosen in training.
+        texts: The texts of queries that are given as vectors, as of `CatalogReader.search`.
     """
-    for query in queries:
-        validate_query(query)
     with target_errors(target):
         tables, table = target.tables(), target.current()
         if table is None or table not in tables:
@@ -87,8 +95,8 @@ def search_target(
                 fix="check the URL, or run that command",
             )
         state = tables[table]
-        vectors = model.encode_queries(queries, exposure)
-        if (state.model, state.dim) != (model.fingerprint, vectors.shape[1]):
+        vectors = encode_queries(list(queries), model, exposure)
+        if not _has_item_vectors(state, model) or state.dim != vectors.shape[1]:
             raise SyncError(
                 "The vector store holds vectors of another model",
                 got=f"{target.label}: model {state.model[:16]}, {state.dim} numbers per vector",
@@ -99,7 +107,20 @@ def search_target(
         found = target.search(table, vectors, more, state.index)
     if not model.exclude_self:
         return found
-    return [without_own(query, hits)[:k] for query, hits in zip(queries, found, strict=True)]
+    names = texts or [query if isinstance(query, str) else "" for query in queries]
+    return [without_own(name, hits)[:k] for name, hits in zip(names, found, strict=True)]
+
+
+def _has_item_vectors(state: SyncState, model: Emmett) -> bool:
+    """Whether a model can search the vectors of a table. Tables of older versions name no item side: there the model
+    must be the one that computed them, or say that it keeps the items of that one."""
+    if state.model == model.fingerprint:
+        return True
+    return (
+        state.model in kept_models(model)
+        if state.item_side is None
+        else state.item_side == item_fingerprint(model)
+    )
 
 
 def _invalid_url(url: str) -> ConfigError:

@@ -21,8 +21,11 @@ whatever is built on the encoder chooses its constants on them.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -358,11 +361,29 @@ def _build_validation(data: _TrainingData) -> Validate:
     return validate
 
 
+BFLOAT16_TRIAL = """
+import torch
+a = torch.rand(64, 64, requires_grad=True)
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    (a @ a).sum().backward()
+"""
+
+
+@cache
 def has_bfloat16() -> bool:
-    """Whether this machine multiplies bfloat16 faster than float32: most GPUs, and CPUs with AVX-512 BF16 or AMX."""
+    """Whether this machine multiplies bfloat16 faster than float32: most GPUs, and CPUs with AVX-512 BF16 or AMX.
+
+    Some virtual machines announce these instructions and then end the process that uses them, so a CPU is tried out in
+    a process of its own.
+    """
     if torch.cuda.is_available():
         return bool(torch.cuda.is_bf16_supported())
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return False
+    done = subprocess.run(
+        [sys.executable, "-c", BFLOAT16_TRIAL], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    return done.returncode == 0
 
 
 def training_device() -> torch.device:
