@@ -54,7 +54,7 @@ class Emmett:
 
     Args:
         encoder: Turns texts into embeddings.
-        classifiers: The classifiers of the observed items.
+        classifiers: Those of the observed items.
         embeddings: (observed, dim) embeddings of the observed items, in the classifiers' order.
         generator: Turns selected vectors into meta-classifiers.
         items: All items that a search can return.
@@ -67,8 +67,7 @@ class Emmett:
         about: How the model was trained, for people and reports. Where it has a true "exclude_self" (from
             `Dataset.exclude_self`), queries are items, and a search by an item's own text leaves that item out.
         selector: Selects what informs an item; the nearest observed items if None.
-        neighbour_vectors: (m, dim) the vectors at the selector's rows; if None the observed classifiers, scaled by
-            trust.
+        neighbour_vectors: (m, dim) those at the selector's rows; if None the observed classifiers, scaled by trust.
         expansion: Expands queries by similar training queries; None for no expansion.
         trained_on: What the model has learnt from, so that nobody evaluates it on that; None if unknown.
 
@@ -151,7 +150,6 @@ class Emmett:
 
     @cached_property
     def _response(self) -> ClassifierResponse:
-        """How strongly the classifiers respond to a query: the exposure of novel items is proportional to it."""
         return ClassifierResponse.of(self.classifiers, self.calibration.response_unit)
 
     @cached_property
@@ -207,8 +205,7 @@ class Emmett:
         votes: bool = True,
         evidence: bool = True,
     ) -> Floats:
-        """(n, dim + 1) float32: the meta-classifiers of novel items, at once, without training; the last coordinate is
-        their share of the exposure, to be multiplied with the last coordinate of `encode_queries`.
+        """(n, dim + 1) float32: meta-classifiers of novel items, at once, without training; last, the exposure's share.
 
         Args:
             items: Texts, or (n, dim) item embeddings of this model's encoder.
@@ -227,18 +224,16 @@ class Emmett:
         )
 
     def encode_queries(self, queries: Sequence[str] | Floats, exposure: float | None = None) -> Floats:
-        """(n, dim + 1) float32: queries as `search` scores them, expanded; the last coordinate is the exposure
-        times the response of the classifiers to the query.
+        """(n, dim + 1) float32: queries as `search` scores them, expanded; the last is the exposure times the response.
 
         Args:
             queries: Texts, or (n, dim) query embeddings.
-            exposure: What is added to the score of an item without clicks, for a query to which the classifiers respond
-                as to the mean training query; None for the value chosen in training.
+            exposure: For a query with the mean response; None for the value chosen in training.
         """
-        embedded = self.embed_queries(queries)
-        expanded = embedded if self.expansion is None else self.expansion.expand(embedded)
-        chosen = self.calibration.exposure if exposure is None else exposure
-        return query_vectors(expanded, chosen * self._response(expanded))
+        found = self.embed_queries(queries)
+        expanded = found if self.expansion is None else self.expansion.expand(found)
+        exposure = self.calibration.exposure if exposure is None else exposure
+        return query_vectors(expanded, exposure * self._response(expanded))
 
     def embed_queries(self, queries: Sequence[str] | Floats) -> Floats:
         """(n, dim) float32: queries without expansion, as the classifiers were fitted on them."""
@@ -258,8 +253,7 @@ class Emmett:
             queries: Texts, or (n, dim) query embeddings.
             k: How many.
             among: (items,) bool, the items that may be returned.
-            exposure: What is added to the score of an item without clicks; None for the value chosen in training.
-                `about["exposure_curve"]` has what each value costs and brings.
+            exposure: Of items without clicks; None for the value chosen in training (`about["exposure_curve"]`).
         """
         rows, scores = self.search_rows(queries, k, among, exposure=exposure)
         return list_hits(rows, scores, self.items, self.novel)
