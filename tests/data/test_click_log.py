@@ -148,3 +148,12 @@ def _events(one: ClickLog) -> dict[tuple[int, int, float], int]:
         (int(rows[pair]), int(columns[pair]), time): count
         for pair, time, count in zip(groups.pairs, groups.times.tolist(), groups.counts.tolist(), strict=True)
     }
+
+
+def test_texts_are_extended_with_their_tags_and_fields():
+    old, new = Texts(["a"], ["x"], tags=[("t",)]), Texts(["b", "c"], ["y", "z"], fields=[{"p": 1}, {}])
+    both = old.extended(new)
+    assert (both.ids, both.texts) == (["a", "b", "c"], ["x", "y", "z"])
+    assert (both.tags, both.fields) == ([("t",), (), ()], [{}, {"p": 1}, {}])
+    plain = Texts(["a"], ["x"]).extended(Texts(["b"], ["y"]))
+    assert (plain.tags, plain.fields) == (None, None)

@@ -41,9 +41,11 @@ def test_the_exposure_of_a_request_is_added_to_the_scores_of_novel_items(http, m
     default, low, high = scores(), scores(exposure=0), scores(exposure=3.5)
     novel = {name for name, (_, state) in low.items() if state == "novel"}
     assert novel
+    response = model.encode_queries(["fresh bread"], 1.0)[0, -1]  # of the classifiers to this query
     for name in novel:
-        assert default[name][0] - low[name][0] == pytest.approx(model.calibration.exposure, abs=1e-5)
-        assert high[name][0] - low[name][0] == pytest.approx(3.5, abs=1e-5)
+        gained = model.calibration.exposure * response
+        assert default[name][0] - low[name][0] == pytest.approx(gained, abs=1e-5)
+        assert high[name][0] - low[name][0] == pytest.approx(3.5 * response, abs=1e-5)
     assert {hit["id"] for hit in hits(http, "fresh bread", k=len(novel), exposure=50)} == novel
 
 
