@@ -56,8 +56,7 @@ BONUS_CLICKS = (0.0, 1.5, 3.5, 7.0, 20.0, 60.0, 200.0)
 """Clicks between which the bonus is interpolated, on a logarithmic scale; it is 0 at the first and from the last on."""
 
 HEADS = 4_096
-"""Classifiers whose response to a query is measured: those of the most clicked items. More are no better on folds, and
-this many cost less than one thousandth of encoding the query."""
+"""Classifiers whose response to a query is measured: those of the most clicked items. More are no better on folds."""
 
 LEAST_RESPONSE = 0.05
 """The least response of a query, as a share of the mean: the exposure never changes its sign."""
