@@ -201,10 +201,6 @@ class FittedFold:
         )
         return replace(self, data=replace(self.data, zero_shot=zero_shot, generalized=generalized))
 
-    def with_constant_exposure(self) -> FittedFold:
-        """The fold with the same exposure for every query."""
-        return replace(self, response=replace(self.response, unit=None))
-
     def items(self, generator: TorchGenerator, neighbour_vectors: Floats, k: int) -> FoldItems:
         """The fold's items in the order of `TuningFold.item_order`, with what a generator makes of k neighbours."""
         embeddings = np.concatenate([self.observed_embeddings, self.novel_embeddings])
