@@ -8,6 +8,7 @@ with Client("http://127.0.0.1:8765") as client:
 from __future__ import annotations
 
 import builtins
+import json
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -234,16 +235,17 @@ class Client:
     def list(
         self,
         *,
+        filter: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
         states: Sequence[State] = (),
         after: str | None = None,
         limit: int = 100,
     ) -> records.Page:
-        """A page of the items that have all of the tags and one of the states."""
-        parameters: dict[str, Any] = {"tag": [*tags], "state": [*states], "limit": limit}
-        if after is not None:
-            parameters["after"] = after
-        return self._request(records.Page, "GET", "/v1/items", params=parameters)
+        """A page of the items that pass the filters, as in `search`; pass `next` of a page as `after`."""
+        asked: dict[str, Any] = {"tag": [*tags], "state": [*states], "after": after, "limit": limit}
+        asked["filter"] = None if filter is None else json.dumps(dict(filter))
+        given = {name: value for name, value in asked.items() if value is not None}
+        return self._request(records.Page, "GET", "/v1/items", params=given)
 
     def explain(self, item: str) -> records.ItemExplanation:
         """What an item's vector is made of: its neighbours, their weights, and its clicks."""
