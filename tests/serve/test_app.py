@@ -8,6 +8,7 @@ from running_service import HOME, add
 
 from metaxc.catalog import Catalog
 from metaxc.serve.app import make_app
+from metaxc.serve.rule_types import MOST_FILTER_LENGTH
 from metaxc.serve.serve_settings import ServeSettings
 
 
@@ -278,6 +279,12 @@ def test_a_list_takes_the_filter_of_a_search(http):
 def test_a_list_refuses_a_filter_that_is_none(http, given):
     answer = http.get("/v1/items", params={"filter": given})
     assert (answer.status_code, answer.json()["what"]) == (422, "The filter is not valid")
+
+
+def test_a_list_refuses_a_filter_that_is_too_long(http):
+    given = '{"tag": "a"' + " " * MOST_FILTER_LENGTH + "}"
+    answer = http.get("/v1/items", params={"filter": given})
+    assert (answer.status_code, answer.json()["what"]) == (422, "The filter is too long for a list")
 
 
 def test_the_description_of_a_list_has_the_filter_with_its_schema(http):

@@ -50,6 +50,8 @@ def test_the_client_returns_the_catalogs_records(catalog, model):
         first = client.list(limit=5)
         assert client.list(filter={"not": {"tag": "pets"}}) == catalog.list(filter={"not": {"tag": "pets"}})
         assert client.list(filter={"tag": "pets"}).items == (catalog.get(name),)
+        with pytest.raises(DataError, match="too long for a list"):
+            client.list(filter={"field": "brand", "in": ["x" * 400] * 50})
         assert client.list(limit=5, after=first.next) == catalog.list(limit=5, after=first.next)
         shown = client.preview("grey cat", revealed=["cheap lemon"])
         assert shown.explanation == catalog.preview("grey cat", revealed=["cheap lemon"]).explanation

@@ -42,7 +42,7 @@ from metaxc.serve.middleware import (
 )
 from metaxc.serve.model_switcher import ModelFolders
 from metaxc.serve.prometheus_metrics import CONTENT_TYPE
-from metaxc.serve.rule_types import FILTER_PARAMETER
+from metaxc.serve.rule_types import FILTER_PARAMETER, check_filter_length
 from metaxc.serve.serve_settings import RequestLimits, ServeSettings
 from metaxc.serve.service import Service
 from metaxc.serve.write_batcher import DeleteItem, UndoClick, UpdateItem
@@ -191,7 +191,7 @@ def _declare_item_routes(
         filter is that of a search, as JSON."""
         chosen: dict[str, Any] = {"tags": tag, "states": state}
         if filter is not None:
-            chosen["filter"] = parse_filter(filter)
+            chosen["filter"] = parse_filter(check_filter_length(filter))
         page: records.Page = render(
             await service.read(request, lambda catalog: catalog.list(**chosen, after=after, limit=limit))
         )

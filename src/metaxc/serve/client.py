@@ -43,6 +43,7 @@ from metaxc.serve.http_errors import (
     ServiceError,
     TooLargeError,
 )
+from metaxc.serve.rule_types import check_filter_length
 from metaxc.serve.serve_settings import is_loopback
 
 Record = TypeVar("Record")
@@ -223,9 +224,7 @@ class Client:
             exposure: What is added to the score of an item without clicks; None for the value chosen in training.
         """
         body: dict[str, Any] = {"queries": _given(queries), "k": k, "tags": [*tags], "states": [*states]}
-        body |= {"offset": offset, "filter": None if filter is None else dict(filter)}
-        if exposure is not None:
-            body["exposure"] = exposure
+        body |= {"offset": offset, "filter": None if filter is None else dict(filter), "exposure": exposure}
         return self._request(SearchResponse, "POST", "/v1/search", body)
 
     def get(self, id: str) -> Item:
@@ -242,10 +241,10 @@ class Client:
         limit: int = 100,
     ) -> records.Page:
         """A page of the items that pass the filters, as in `search`; pass `next` of a page as `after`."""
-        asked: dict[str, Any] = {"tag": [*tags], "state": [*states], "after": after, "limit": limit}
-        asked["filter"] = None if filter is None else json.dumps(dict(filter))
-        given = {name: value for name, value in asked.items() if value is not None}
-        return self._request(records.Page, "GET", "/v1/items", params=given)
+        asked: dict[str, Any] = {"tag": [*tags], "state": [*states], "limit": limit}
+        asked["after"] = [] if after is None else after
+        asked["filter"] = [] if filter is None else check_filter_length(json.dumps(dict(filter)))
+        return self._request(records.Page, "GET", "/v1/items", params=asked)
 
     def explain(self, item: str) -> records.ItemExplanation:
         """What an item's vector is made of: its neighbours, their weights, and its clicks."""
