@@ -18,6 +18,7 @@ child is killed, or, as Lance, Qdrant's local mode and Parquet, consist of files
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import shutil
@@ -51,6 +52,15 @@ TAIL = 0.15
 """Share of the kills that are aimed at what follows the last block: tidying up, and of a cutover the check of the
 recall, the switch and the removal of older tables."""
 
+LOADED = {
+    "postgresql": ("psycopg", "pgvector.psycopg"),
+    "milvus": ("pymilvus",),
+    "qdrant": ("qdrant_client",),
+    "lance": ("lance",),
+    "parquet": ("pyarrow.parquet", "pyarrow.compute"),
+}
+"""What each vector store's child would else load in its first block."""
+
 NAME = "items"
 WRITES = 60
 """Writes to the catalog before each kill."""
@@ -72,16 +82,16 @@ class Kill:
 
     def __init__(self, drawn: random.Random, tail: float):
         self.share, self.part, self.tail = drawn.random() / (1 - TAIL), drawn.random(), tail
-        self.blocks, self.waiting = 0, False
+        self.last, self.shortest, self.waiting = 0.0, math.inf, False
 
     def follow(self, done: int, total: int, seconds: float) -> None:
         """Called after each block, with the changes that are written, all changes, and the seconds until now."""
-        self.blocks += 1
+        self.shortest, self.last = min(self.shortest, seconds - self.last), seconds
         if self.waiting or done < min(self.share, 1) * total:
             return
         self.waiting = True
         sys.setswitchinterval(1e-4)
-        pause = self.part * (seconds / self.blocks if self.share < 1 else self.tail)
+        pause = self.part * (self.shortest if self.share < 1 else self.tail)
         threading.Thread(target=self._strike, args=(pause,), daemon=True).start()
 
     @staticmethod
@@ -270,9 +280,9 @@ def run(kinds: list[str], kills: int, seed: int, rows: int, most_seconds: float)
             if package is not None and find_spec(package) is None:
                 found["targets"][kind] = f"not run: {package} is not installed"
                 continue
-            if package is not None:
-                # Loaded once, before the children are forked; connections are made in the children alone.
-                import_module("pymilvus" if kind == "milvus" else package)
+            # Loaded once, before the children are forked; connections are made in the children alone.
+            for module in LOADED[kind]:
+                import_module(module)
             store = STORES[kind]()
             try:
                 killed = kill_syncs(kind, store, kills, seed, most_seconds)
