@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import random
 import sys
-import tempfile
 from pathlib import Path
 
-from processes import metaxc
+from processes import metaxc, run_example
 from toy_shop import KINDS, make_item, make_query, write_shop
 
 from metaxc import Emmett
@@ -66,8 +65,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(Path(sys.argv[1]))
-    else:
-        with tempfile.TemporaryDirectory() as temporary:
-            main(Path(temporary))
+    run_example(main)

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import random
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
-from processes import metaxc, running_service
+from processes import metaxc, run_example, running_service
 from toy_shop import KINDS, make_item, make_query, write_shop
 
 from metaxc.catalog import NewItem
@@ -77,8 +76,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(Path(sys.argv[1]))
-    else:
-        with tempfile.TemporaryDirectory() as temporary:
-            main(Path(temporary))
+    run_example(main)

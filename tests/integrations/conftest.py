@@ -24,7 +24,7 @@ TOKENS = {"read": "reading-is-all-it-may", "write": "writing-is-what-it-may"}
 
 @pytest.fixture(scope="session")
 def service(tiny, shop, tmp_path_factory) -> Iterator[str]:
-    """The address of a service that needs a token; two new items have the tag "fruit", one of them also "sour"."""
+    """The address of a service that needs a token; two new items are fruit with a price, one of them "sour"."""
     from running_service import running
 
     encoder, observed = Pretrained(tiny), np.arange(20)
@@ -34,7 +34,10 @@ def service(tiny, shop, tmp_path_factory) -> Iterator[str]:
     model = Emmett(encoder, classifiers, embeddings, Combine(0.5, 0.1), shop.items, observed)
     catalog = Catalog.create(tmp_path_factory.mktemp("integrations") / "catalog", model)
     catalog.add(
-        [NewItem("a-pear", "young pear", ("fruit",)), NewItem("a-plum", "old plum", ("fruit", "sour"))]
+        [
+            NewItem("a-pear", "young pear", ("fruit",), {"price": 3}),
+            NewItem("a-plum", "old plum", ("fruit", "sour"), {"price": 5, "brand": "x"}),
+        ]
     )
     with running(catalog, ServeSettings(tokens=TOKENS)) as url:
         yield url

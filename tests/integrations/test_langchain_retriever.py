@@ -9,6 +9,7 @@ pytest.importorskip("langchain_core", reason="needs the extra langchain: make te
 from langchain_core.runnables import RunnableLambda
 from pydantic import ValidationError
 
+from metaxc.errors import DataError
 from metaxc.integrations.langchain_retriever import MetaxcRetriever
 from metaxc.serve.http_errors import UnauthorizedError
 
@@ -37,6 +38,8 @@ def test_arguments_of_a_call_replace_those_of_the_retriever(retriever, expect):
     assert (document.id, document.page_content) == ("a-plum", "old plum")
     assert document.metadata["tags"] == ["fruit", "sour"]
     assert document.metadata["state"] == "novel"
+    assert document.metadata["fields"] == {"price": 5, "brand": "x"}
+    assert [one.id for one in retriever.invoke(QUERY, filter={"field": "price", "lt": 4})] == ["a-pear"]
     exposed = retriever.invoke(QUERY, k=2, states=["novel"], exposure=7.0)
     assert found(exposed) == expect(QUERY, k=2, states=["novel"], exposure=7.0)
     assert exposed[0].metadata["score"] > 5
@@ -48,6 +51,12 @@ def test_settings_of_the_retriever_are_used(service, token, expect):
     assert len(fruit.invoke(QUERY)) == 2
     assert token not in repr(fruit)
     fruit.close()
+    cheap = MetaxcRetriever(url=service, token=token, filter={"field": "price", "lt": 4})
+    assert [document.id for document in cheap.invoke(QUERY)] == ["a-pear"]
+    assert [document.id for document in cheap.invoke(QUERY, filter={"field": "price", "gt": 4})] == ["a-plum"]
+    with pytest.raises(DataError, match="filter"):
+        cheap.invoke(QUERY, filter={"price": 4})
+    cheap.close()
 
 
 def test_it_is_a_runnable_synchronous_and_not(retriever):

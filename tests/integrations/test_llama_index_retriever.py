@@ -26,10 +26,16 @@ def test_retrieve_finds_what_the_service_finds(service, token, expect):
     retriever.close()
 
 
-def test_tags_states_and_exposure_are_used(service, token, expect):
+def test_tags_states_filter_and_exposure_are_used(service, token, expect):
     (node,) = MetaxcRetriever(service, token, tags=["fruit", "sour"]).retrieve(QUERY)
     assert (node.node_id, node.text) == ("a-plum", "old plum")
-    assert node.metadata == {"tags": ["fruit", "sour"], "state": "novel"}
+    assert node.metadata == {
+        "tags": ["fruit", "sour"],
+        "state": "novel",
+        "fields": {"price": 5, "brand": "x"},
+    }
+    (cheap,) = MetaxcRetriever(service, token, filter={"field": "price", "lt": 4}).retrieve(QUERY)
+    assert cheap.node_id == "a-pear"
     exposed = MetaxcRetriever(service, token, k=3, states=["novel"], exposure=7.0).retrieve(QUERY)
     assert found(exposed) == expect(QUERY, k=3, states=["novel"], exposure=7.0)
     assert exposed[0].score > 5

@@ -147,6 +147,6 @@ class PageBrowser:
             assert answer.status_code == 200, answer.text
             return answer.json()
 
-    def add(self, name: str, text: str, tags: Sequence[str] = ()) -> None:
+    def add(self, name: str, text: str, tags: Sequence[str] = (), **fields: Any) -> None:
         """Add an item directly."""
-        self.post("/v1/items", {"items": [{"id": name, "text": text, "tags": [*tags]}]})
+        self.post("/v1/items", {"items": [{"id": name, "text": text, "tags": [*tags], "fields": fields}]})

@@ -1,11 +1,14 @@
 """The operations of the catalog over HTTP."""
 
+import json
+
 import pytest
 from fastapi.testclient import TestClient
 from running_service import HOME, add
 
 from metaxc.catalog import Catalog
 from metaxc.serve.app import make_app
+from metaxc.serve.rule_types import MOST_FILTER_LENGTH
 from metaxc.serve.serve_settings import ServeSettings
 
 
@@ -251,3 +254,44 @@ def test_parts_of_an_item_are_patched(http):
     assert (changed["text"], changed["tags"]) == ("old dog", ["sale"])
     assert http.patch(path, json={"price": 3}).status_code == 422
     assert http.patch("/v1/items/nobody", json={"text": "old dog"}).status_code == 404
+
+
+def test_a_list_takes_the_filter_of_a_search(http):
+    for name, price in (("a", 19.9), ("b", 5), ("c", 7)):
+        add(http, name, "grey cat", tags=["pets"], fields={"price": price})
+
+    def listed(filter, **more):
+        return http.get("/v1/items", params={"filter": json.dumps(filter), **more})
+
+    cheap = {"field": "price", "lt": 10}
+    first = listed(cheap, limit=1).json()
+    assert [item["id"] for item in first["items"]] == ["b"]
+    last = listed(cheap, limit=1, after=first["next"]).json()
+    assert ([item["id"] for item in last["items"]], last["next"]) == (["c"], None)
+    dear = listed({"not": cheap}, tag="pets").json()
+    assert [item["id"] for item in dear["items"]] == ["a"]
+    assert listed({"and": [cheap, {"state": "observed"}]}).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    "given", ['{"price": 4}', '{"field": "price", "lt": ', "", '{"field": "a", "lt": NaN}', "[" * 5000]
+)
+def test_a_list_refuses_a_filter_that_is_none(http, given):
+    answer = http.get("/v1/items", params={"filter": given})
+    assert (answer.status_code, answer.json()["what"]) == (422, "The filter is not valid")
+
+
+def test_a_list_refuses_a_filter_that_is_too_long(http):
+    given = '{"tag": "a"' + " " * MOST_FILTER_LENGTH + "}"
+    answer = http.get("/v1/items", params={"filter": given})
+    assert (answer.status_code, answer.json()["what"]) == (422, "The filter is too long for a list")
+
+
+def test_the_description_of_a_list_has_the_filter_with_its_schema(http):
+    described = http.get("/openapi.json").json()
+    parameters = described["paths"]["/v1/items"]["get"]["parameters"]
+    (filter,) = [one for one in parameters if one["name"] == "filter"]
+    schema = filter["content"]["application/json"]["schema"]
+    assert len(schema["oneOf"]) == 6
+    for one in schema["oneOf"]:
+        assert one["$ref"].removeprefix("#/components/schemas/") in described["components"]["schemas"]

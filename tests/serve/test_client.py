@@ -48,6 +48,10 @@ def test_the_client_returns_the_catalogs_records(catalog, model):
         assert client.update(name, tags=["pets", "grey"]).tags == catalog.get(name).tags
         assert client.list(tags=["grey"]).items == (catalog.get(name),)
         first = client.list(limit=5)
+        assert client.list(filter={"not": {"tag": "pets"}}) == catalog.list(filter={"not": {"tag": "pets"}})
+        assert client.list(filter={"tag": "pets"}).items == (catalog.get(name),)
+        with pytest.raises(DataError, match="too long for a list"):
+            client.list(filter={"field": "brand", "in": ["x" * 400] * 50})
         assert client.list(limit=5, after=first.next) == catalog.list(limit=5, after=first.next)
         shown = client.preview("grey cat", revealed=["cheap lemon"])
         assert shown.explanation == catalog.preview("grey cat", revealed=["cheap lemon"]).explanation

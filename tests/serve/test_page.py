@@ -240,3 +240,23 @@ def test_an_item_is_deleted_after_confirmation(look):
     assert "item=" not in look.driver.current_url
     found = look.post("/v1/search", {"queries": ["small wolf"], "k": 100})["answers"][0]["hits"]
     assert "a/b c?d#e" not in {hit["id"] for hit in found}
+
+
+def test_results_and_the_panel_have_the_fields_of_items_as_text(look):
+    hurt = "<img src=x onerror='window.hurt = true'>"
+    fields = {"price": 19.9, "in_stock": True, "brand": hurt, "sizes": ["41", "42"], "<b>weight</b>": 3}
+    look.add("with fields", "grey cat with fields", ["fielded"], **fields)
+    look.open("search", tag="fielded", item="with fields")
+    brief = ["<b>weight</b> 3", "brand <img src=x onerror='window.hurt…", "in_stock true", "price 19.9"]
+    assert look.texts(".result .fact") == [*brief, "and 1 more field"]
+    look.until(lambda: look.all("#panel .facts"))
+    named = dict(zip(look.texts("#panel .facts dt"), look.texts("#panel .facts dd"), strict=True))
+    assert named == {name: "41, 42" if name == "sizes" else str(value) for name, value in fields.items()} | {
+        "in_stock": "true"
+    }
+    assert look.driver.execute_script("return window.hurt") is None
+    look.add("without", "grey cat without any", ["fielded"])
+    look.open("search", tag="fielded", item="without")
+    look.until(lambda: look.texts("#panel .panel-text") == ["grey cat without any"])
+    assert not look.all("#panel .facts")
+    assert len(look.texts(".result .fact")) == 5

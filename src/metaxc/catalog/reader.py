@@ -20,6 +20,7 @@ from metaxc.catalog.given_vectors import embed_items, encode_queries
 from metaxc.catalog.index_follower import IndexFollower
 from metaxc.catalog.item_clicks import MOST_VOTERS, ItemClicks, read_item_clicks
 from metaxc.catalog.item_filters import join_filters
+from metaxc.catalog.item_pages import list_items
 from metaxc.catalog.item_queries import (
     SAME_TEXTS,
     count_clicks,
@@ -49,7 +50,6 @@ from metaxc.emmett import Emmett
 from metaxc.encoders import Vectors
 from metaxc.errors import DataError
 
-MOST_LISTED = 1_000
 SHOWN_CLICKS = 50
 ATTEMPTS = 5
 ROUNDING = 0.01
@@ -200,25 +200,8 @@ class CatalogReader:
     ) -> Page:
         """One page of the items that pass the filters, as in `search`, in the order in which they were added; pass
         `next` of a page as `after`."""
-        if after is not None and not (after.isascii() and after.isdigit() and len(after) < 19):
-            raise DataError(
-                "Invalid page cursor",
-                got=repr(after),
-                expected="`next` of an earlier page",
-                fix="leave `after` out to start with the first page",
-            )
-        limit, last = min(max(limit, 1), MOST_LISTED), int(after or 0)
         self._check_open()
-        wanted = join_filters(filter, tags, states)
-        if wanted is None:
-            found = read_items(self.store, "WHERE key > ? ORDER BY key LIMIT ?", (last, limit + 1))
-        else:
-            allowed = np.sort(self._filters.select(wanted)[0])
-            start = int(np.searchsorted(allowed, last, side="right"))
-            found = find_items(self.store, allowed[start : start + limit + 1].tolist())
-        keys = sorted(found)
-        following = str(keys[limit - 1]) if len(keys) > limit else None
-        return Page(tuple(found[key] for key in keys[:limit]), following)
+        return list_items(self._filters, filter=filter, tags=tags, states=states, after=after, limit=limit)
 
     def explain(self, id: str) -> ItemExplanation:
         """What an item's vector is computed from, and its clicks."""

@@ -8,39 +8,27 @@ from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
-from metaxc.cli.catalog_upkeep_command import (
-    Folder,
-    check,
-    export,
-    migrate,
-    open_store,
-    restore,
-    snapshot,
-)
-from metaxc.cli.catalog_write_command import (
+from metaxc.cli.catalog_options import (
+    CatalogOptions,
     FieldOptions,
+    Filter,
+    Folder,
     Id,
+    States,
     Tags,
-    add,
-    click,
-    clicks,
-    open_catalog,
-    parse_fields,
-    upload,
+    open_store,
+    takes_catalog,
 )
+from metaxc.cli.catalog_upkeep_command import check, export, migrate, restore, snapshot
+from metaxc.cli.catalog_write_command import add, click, clicks, parse_fields, upload
 from metaxc.cli.shared import (
-    Base,
-    Cache,
     Exposure,
     Json,
-    Model,
-    Threads,
-    load_model,
     print_catalog_hits,
+    print_items,
     print_json,
     print_status,
     read_lines,
-    set_threads,
 )
 from metaxc.cli.vector_options import Vector, Vectors, read_queries, read_vector
 
@@ -56,7 +44,6 @@ app = Typer(
 Queries = Annotated[list[str] | None, Argument(help="One or more queries.", metavar="QUERY...")]
 Number = Annotated[int, Argument(help="The click's number, as `click` prints it.", metavar="CLICK")]
 Count = Annotated[int, Option("-k", min=1, help="Number of items per query.")]
-States = Annotated[list[str] | None, Option("--state", help="novel, clicked or observed; may be repeated.")]
 Data = Annotated[Path | None, Option(help="Data set whose training queries previews use as known queries.")]
 Clicks = Annotated[int | None, Option(min=1, help="Clicks until an item is observed; default: docs/live.md.")]
 KNOWN_QUERIES = 2_000
@@ -77,22 +64,18 @@ def known_queries(data: Path | None, most: int = KNOWN_QUERIES) -> list[str]:
 
 
 @app.command()
+@takes_catalog
 def create(
-    catalog: Folder,
-    model: Model,
+    given: CatalogOptions,
     data: Data = None,
     observe_after: Clicks = None,
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
 ) -> None:
     """Create a catalog with the model's items."""
     from metaxc.catalog import Catalog, CatalogSettings
 
-    set_threads(threads)
-    trained, queries = load_model(model, base, cache, keeps_embeddings=False), known_queries(data)
+    trained, queries = given.load_model(), known_queries(data)
     settings = CatalogSettings() if observe_after is None else CatalogSettings(observe_after=observe_after)
-    with Catalog.create(catalog, trained, settings=settings, queries=queries) as created:
+    with Catalog.create(given.catalog, trained, settings=settings, queries=queries) as created:
         print_status(f"created {created!r} with {len(queries):,} known queries")
 
 
@@ -114,9 +97,9 @@ def about(catalog: Folder, as_json: Json = False) -> None:
 
 
 @app.command()
+@takes_catalog
 def update(
-    catalog: Folder,
-    model: Model,
+    given: CatalogOptions,
     id: Id,
     text: Annotated[str | None, Option(help="The item's new text.")] = None,
     tags: Tags = None,
@@ -129,9 +112,6 @@ def update(
         list[str] | None, Option("--remove-field", help="The name of a field to remove; may be repeated.")
     ] = None,
     vector: Vector = None,
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
     as_json: Json = False,
 ) -> None:
     """Change parts of an item: its text, all of its tags (--tag), single tags or single fields. The rest stays."""
@@ -139,7 +119,7 @@ def update(
 
     changes = parse_fields(fields) | dict.fromkeys(remove_fields or ())
     embedding = None if vector is None else read_vector(vector)
-    with open_catalog(catalog, model, base, cache, threads) as opened:
+    with given.open() as opened:
         item = opened.update(
             id,
             text,
@@ -157,52 +137,76 @@ def update(
 
 
 @app.command()
+@takes_catalog
 def delete(
-    catalog: Folder,
-    model: Model,
+    given: CatalogOptions,
     ids: Annotated[list[str] | None, Argument(help="Ids of the items.", metavar="ID...")] = None,
     file: Annotated[Path | None, Option("--file", help="One id per line; - is stdin.")] = None,
     ignore_missing: Annotated[
         bool, Option("--ignore-missing", help="Ignore ids of no item, as when a run is repeated.")
     ] = False,
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
 ) -> None:
     """Delete items with their clicks, all or none."""
-    given = read_lines(file, ids, "ids")
-    with open_catalog(catalog, model, base, cache, threads) as opened:
-        print(f"{opened.delete(given, ignore_missing=ignore_missing):,} deleted")
+    unwanted = read_lines(file, ids, "ids")
+    with given.open() as opened:
+        print(f"{opened.delete(unwanted, ignore_missing=ignore_missing):,} deleted")
 
 
 @app.command()
-def undo(
-    catalog: Folder, model: Model, click: Number, base: Base = None, threads: Threads = 0, cache: Cache = None
-) -> None:
+@takes_catalog
+def undo(given: CatalogOptions, click: Number) -> None:
     """Remove a click. The item is again what it was without it."""
-    with open_catalog(catalog, model, base, cache, threads) as opened:
+    with given.open() as opened:
         item = opened.undo(click)
     print(f"click {click} removed: {item.id} is {item.state} and has {item.clicks} clicks")
 
 
-@app.command()
-def search(
+@app.command("list")
+def list_command(
     catalog: Folder,
-    model: Model,
+    filter: Filter = None,
+    tags: Tags = None,
+    states: States = None,
+    after: Annotated[
+        str | None, Option(help="Where the page before has ended: its `next`, as the command prints it.")
+    ] = None,
+    limit: Annotated[int, Option(min=1, help="Number of items of a page, at most 1,000.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Print a page of the items, in the order in which they were added. --filter, --tag and --state choose among them,
+    as in `search`."""
+    from metaxc.catalog.filter_follower import FilterFollower
+    from metaxc.catalog.item_pages import list_items
+
+    with open_store(catalog) as store:
+        page = list_items(
+            FilterFollower(store),
+            filter=filter,
+            tags=tags or (),
+            states=states or (),  # type: ignore[arg-type]
+            after=after,
+            limit=limit,
+        )
+    if as_json:
+        print_json(asdict(page))
+        return
+    print_items("items", page.items)
+    if page.next is not None:
+        print(f"There are more: --after {page.next}")
+
+
+@app.command()
+@takes_catalog
+def search(
+    given: CatalogOptions,
     queries: Queries = None,
     vectors: Vectors = None,
     k: Count = 10,
     offset: Annotated[int, Option(min=0, help="Best items to leave out, for the next page.")] = 0,
-    filter: Annotated[
-        str | None,
-        Option(help='A condition as JSON: {"field": "price", "lt": 20}; docs/live.md has all of them.'),
-    ] = None,
+    filter: Filter = None,
     tags: Tags = None,
     states: States = None,
     exposure: Exposure = None,
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
     as_json: Json = False,
 ) -> None:
     """Rank the items for each query. --filter, --tag and --state choose among them, --exposure shows new items earlier
@@ -214,7 +218,7 @@ def search(
       {"field": "price", "lt": 20}, {"not": {"field": "brand", "eq": "x"}}]}'
     """
     asked = read_queries(None, queries, vectors)
-    with open_catalog(catalog, model, base, cache, threads, read_only=True) as opened:
+    with given.open(read_only=True) as opened:
         results = opened.search(
             asked.given,
             k,

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from typer import Argument, Option
 
-from metaxc.cli.shared import Base, Cache, Model, Overwrite, Threads, load_model, print_status, set_threads
+from metaxc.cli.catalog_options import CatalogOptions, Folder, open_store, show_progress, takes_catalog
+from metaxc.cli.shared import Overwrite, print_status
 from metaxc.errors import ConfigError
 
-if TYPE_CHECKING:
-    from tqdm import tqdm
-
-    from metaxc.catalog.store import Store
-
-Folder = Annotated[Path, Argument(help="Folder of the catalog.", metavar="CATALOG")]
 Snapshot = Annotated[Path, Argument(help="Folder of the snapshot.", metavar="SNAPSHOT")]
 Output = Annotated[Path, Argument(help="Folder to write: a new or empty one.", metavar="FOLDER")]
 ExportFormat = Annotated[
@@ -32,20 +27,6 @@ TrainingData = Annotated[
 ]
 Accept = Annotated[bool, Option("--accept", help="Give up lost writes and keep the rows that are intact.")]
 Replace = Annotated[bool, Option("--overwrite", help="Replace the content of an existing catalog.")]
-
-
-def open_store(folder: Path) -> Store:
-    """Open the store of a catalog for reading, for commands that need no model."""
-    from metaxc.catalog.catalog_folder import CatalogFolder
-    from metaxc.catalog.store import Store
-
-    return Store(CatalogFolder(folder).current(), read_only=True)
-
-
-def show_progress(bar: tqdm[Any], done: int, total: int) -> None:
-    """Set a progress bar to a number of things done."""
-    bar.total, bar.n = total, done
-    bar.refresh()
 
 
 def snapshot(catalog: Folder, folder: Output, overwrite: Overwrite = False) -> None:
@@ -126,9 +107,8 @@ def _export_dataset(catalog: Path, folder: Path, training_data: Path | None, ove
         )
 
 
-def migrate(
-    catalog: Folder, model: Model, base: Base = None, threads: Threads = 0, cache: Cache = None
-) -> None:
+@takes_catalog
+def migrate(given: CatalogOptions) -> None:
     """Move the catalog to another model. Every vector is computed again, then the catalog switches at once.
 
     A migration that was stopped resumes when the command runs again; until then the catalog keeps its old model.
@@ -137,11 +117,13 @@ def migrate(
 
     from metaxc.catalog import migrate as migrate_catalog
 
-    set_threads(threads)
-    trained = load_model(model, base, cache, keeps_embeddings=False)
+    trained = given.load_model()
     with tqdm(unit=" items", desc="migrate", dynamic_ncols=True) as bar:
         migrated = migrate_catalog(
-            catalog, trained, lambda done, total: show_progress(bar, done, total), model_folder=model
+            given.catalog,
+            trained,
+            lambda done, total: show_progress(bar, done, total),
+            model_folder=given.model,
         )
     print_status("migrated" if migrated else "the catalog has this model already")
 

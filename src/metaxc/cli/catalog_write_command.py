@@ -5,40 +5,29 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from metaxc.cli.catalog_upkeep_command import Folder, show_progress
-from metaxc.cli.shared import (
-    Base,
-    Cache,
-    Json,
-    Model,
-    Threads,
-    load_model,
-    print_json,
-    print_status,
-    set_threads,
+from metaxc.cli.catalog_options import (
+    Again,
+    CatalogOptions,
+    FieldOptions,
+    Id,
+    SkipBad,
+    Tags,
+    show_progress,
+    takes_catalog,
 )
+from metaxc.cli.shared import Json, print_json, print_status
 from metaxc.cli.vector_options import Vector, read_vector
 from metaxc.errors import ConfigError
 
-if TYPE_CHECKING:
-    from metaxc.catalog import Catalog
-    from metaxc.catalog.file_positions import FileProblems
-
-Id = Annotated[str, Argument(help="The item's id.", metavar="ID")]
-Tags = Annotated[list[str] | None, Option("--tag", help="A tag of the items; may be repeated.")]
-FieldOptions = Annotated[
-    list[str] | None,
-    Option(
-        "--field", help="A field, such as price=19.9 or in_stock=true; may be repeated.", metavar="NAME=VALUE"
-    ),
-]
 NewId = Annotated[str | None, Option("--id", help="The item's id.")]
 NewText = Annotated[str | None, Argument(help="The item's text.", metavar="TEXT")]
 Query = Annotated[
@@ -52,20 +41,8 @@ ItemFile = Annotated[
         "Parquet; - is JSON lines on stdin.",
     ),
 ]
-SkipBad = Annotated[bool, Option("--skip-bad", help="Leave out lines that cannot be used, and list them.")]
-Again = Annotated[bool, Option("--again", help="Read a file once more that was read completely or in part.")]
 Url = Annotated[str, Argument(help="Address of the service: http://HOST:PORT.", metavar="URL")]
 SHOWN_PROBLEMS = 20
-
-
-def open_catalog(
-    folder: Path, model: Path, base: str | None, cache: Path | None, threads: int, read_only: bool = False
-) -> Catalog:
-    """Open a catalog with its model."""
-    from metaxc.catalog import Catalog
-
-    set_threads(threads)
-    return Catalog.open(folder, load_model(model, base, cache, keeps_embeddings=False), read_only=read_only)
 
 
 def parse_fields(options: list[str] | None) -> dict[str, Any]:
@@ -82,9 +59,9 @@ def parse_fields(options: list[str] | None) -> dict[str, Any]:
     return fields
 
 
+@takes_catalog
 def add(
-    catalog: Folder,
-    model: Model,
+    given: CatalogOptions,
     text: NewText = None,
     id: NewId = None,
     tags: Tags = None,
@@ -93,9 +70,6 @@ def add(
     file: ItemFile = None,
     skip_bad: SkipBad = False,
     again: Again = False,
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
     as_json: Json = False,
 ) -> None:
     """Add one novel item, or a file of any number of them. The next search finds them.
@@ -110,7 +84,7 @@ def add(
     from metaxc.catalog import NewItem
 
     if file is not None:
-        _add_file(file, catalog, model, skip_bad, again, base, threads, cache, as_json)
+        _add_file(given, file, skip_bad, again, as_json)
         return
     if id is None or (text is None and vector is None):
         raise ConfigError(
@@ -121,55 +95,52 @@ def add(
         )
     embedding = None if vector is None else read_vector(vector)
     item = NewItem(id, text or id, tuple(tags or ()), parse_fields(fields), embedding)
-    with open_catalog(catalog, model, base, cache, threads) as opened:
+    with given.open() as opened:
         result = opened.add([item])
-    if as_json:
-        print_json(asdict(result))
-    else:
-        print(f"{result.added:,} added, {result.unchanged:,} unchanged")
+    _print_counts(asdict(result), "{added:,} added, {unchanged:,} unchanged", as_json)
 
 
-def _add_file(
-    file: Path,
-    catalog: Path,
-    model: Path,
-    skip_bad: bool,
-    again: bool,
-    base: str | None,
-    threads: int,
-    cache: Path | None,
-    as_json: bool,
-) -> None:
-    from tqdm import tqdm
-
+def _add_file(given: CatalogOptions, file: Path, skip_bad: bool, again: bool, as_json: bool) -> None:
     from metaxc.catalog.item_files import add_item_file
 
     source = sys.stdin.buffer if str(file) == "-" else file
-    with (
-        open_catalog(catalog, model, base, cache, threads) as opened,
-        tqdm(unit=" items", desc="add", dynamic_ncols=True) as bar,
-    ):
-        result = add_item_file(
-            opened,
-            source,
-            skip_bad=skip_bad,
-            again=again,
-            progress=lambda done, total: show_progress(bar, done, total),
-        )
-    _show_problems(result.problems)
-    counts = {
-        "added": result.added,
-        "unchanged": result.unchanged,
-        "done_before": result.done_before,
-        "problems": len(result.problems),
-    }
+    result = _read_file(given, partial(add_item_file, skip_bad=skip_bad, again=again), source, "items", "add")
+    _print_counts(
+        {
+            "added": result.added,
+            "unchanged": result.unchanged,
+            "done_before": result.done_before,
+            "problems": len(result.problems),
+        },
+        "{added:,} added, {unchanged:,} unchanged, {done_before:,} were read before, {problems:,} lines with problems",
+        as_json,
+    )
+
+
+def _read_file(given: CatalogOptions, read: Callable[..., Any], source: Any, things: str, verb: str) -> Any:
+    """Read a file into a catalog with a progress bar, and list the lines that were left out.
+
+    Args:
+        given: The catalog.
+        read: Called with the catalog, the source and `progress`; its result has `problems`.
+        source: The file, or a stream.
+        things: What is read, for the progress bar.
+        verb: What is done with it.
+    """
+    from tqdm import tqdm
+
+    with given.open() as opened, tqdm(unit=f" {things}", desc=verb, dynamic_ncols=True) as bar:
+        result = read(opened, source, progress=lambda done, total: show_progress(bar, done, total))
+    for problem in islice(result.problems, SHOWN_PROBLEMS):
+        print_status(f"left out: {problem}")
+    return result
+
+
+def _print_counts(counts: Mapping[str, int], sentence: str, as_json: bool) -> None:
     if as_json:
-        print_json(counts)
+        print_json(dict(counts))
     else:
-        print(
-            f"{result.added:,} added, {result.unchanged:,} unchanged, {result.done_before:,} were read before, "
-            f"{len(result.problems):,} lines with problems"
-        )
+        print(sentence.format(**counts))
 
 
 def upload(
@@ -217,26 +188,20 @@ def upload(
 
         items = read_items(STDIN if stream else file, stop, stream)
         result = client.add_all((item for _, item in items), progress=show)
-    if as_json:
-        print_json(asdict(result))
-    else:
-        print(f"{result.added:,} added, {result.unchanged:,} unchanged")
+    _print_counts(asdict(result), "{added:,} added, {unchanged:,} unchanged", as_json)
 
 
+@takes_catalog
 def click(
-    catalog: Folder,
-    model: Model,
+    given: CatalogOptions,
     item: Id,
     query: Query,
     vector: Vector = None,
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
     as_json: Json = False,
 ) -> None:
     """Record a click. From now on the query has a say in which neighbours the item's vector is computed from."""
     embedding = None if vector is None else read_vector(vector)
-    with open_catalog(catalog, model, base, cache, threads) as opened:
+    with given.open() as opened:
         result = opened.click(item, query, embedding)
         clicks = opened.get(item).clicks
     if as_json:
@@ -245,15 +210,12 @@ def click(
         print(f"click {result.number} recorded: {item} is {result.state} and has {clicks} clicks")
 
 
+@takes_catalog
 def clicks(
-    catalog: Folder,
-    model: Model,
+    given: CatalogOptions,
     file: Annotated[Path, Argument(help="File of clicks: TSV, JSON lines or Parquet.", metavar="FILE")],
     skip_bad: SkipBad = False,
     again: Again = False,
-    base: Base = None,
-    threads: Threads = 0,
-    cache: Cache = None,
     as_json: Json = False,
 ) -> None:
     """Record the clicks of a file, any number of them.
@@ -266,36 +228,17 @@ def clicks(
     completely or not at all. A run that was stopped resumes when the command runs again with the same file; a file that
     was recorded completely is not recorded twice.
     """
-    from tqdm import tqdm
-
     from metaxc.catalog.click_files import record_click_file
 
-    with (
-        open_catalog(catalog, model, base, cache, threads) as opened,
-        tqdm(unit=" clicks", desc="record", dynamic_ncols=True) as bar,
-    ):
-        result = record_click_file(
-            opened,
-            file,
-            skip_bad=skip_bad,
-            again=again,
-            progress=lambda done, total: show_progress(bar, done, total),
-        )
-    _show_problems(result.problems)
-    counts = {
-        "recorded": result.recorded,
-        "recorded_before": result.recorded_before,
-        "problems": len(result.problems),
-    }
-    if as_json:
-        print_json(counts)
-    else:
-        print(
-            f"{result.recorded:,} clicks recorded, {result.recorded_before:,} were recorded before, "
-            f"{len(result.problems):,} lines with problems"
-        )
-
-
-def _show_problems(problems: FileProblems) -> None:
-    for problem in islice(problems, SHOWN_PROBLEMS):
-        print_status(f"left out: {problem}")
+    result = _read_file(
+        given, partial(record_click_file, skip_bad=skip_bad, again=again), file, "clicks", "record"
+    )
+    _print_counts(
+        {
+            "recorded": result.recorded,
+            "recorded_before": result.recorded_before,
+            "problems": len(result.problems),
+        },
+        "{recorded:,} clicks recorded, {recorded_before:,} were recorded before, {problems:,} lines with problems",
+        as_json,
+    )

@@ -20,7 +20,7 @@ from metaxc.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-    from metaxc.catalog.records import CatalogHit
+    from metaxc.catalog.records import CatalogHit, Item
     from metaxc.data import Dataset
     from metaxc.emmett import Emmett
 
@@ -106,8 +106,6 @@ def print_table(
 
 def print_catalog_hits(queries: Sequence[str], found: Sequence[Sequence[CatalogHit]], as_json: bool) -> None:
     """Print what a search in a live catalog, or in a vector store that is equal to one, has found for each query."""
-    from metaxc.data.item_fields import dump_fields
-
     answers = list(zip(queries, found, strict=True))
     if as_json:
         print_json(
@@ -115,12 +113,22 @@ def print_catalog_hits(queries: Sequence[str], found: Sequence[Sequence[CatalogH
         )
         return
     for query, hits in answers:
-        rows = [[f"{hit.score:.3f}", hit.state, hit.id, hit.text] for hit in hits]
-        columns = ["score", "state", "id", "item"]
-        if any(hit.fields for hit in hits):
-            columns.append("fields")
-            rows = [[*row, dump_fields(hit.fields)] for row, hit in zip(rows, hits, strict=True)]
-        print_table(f"query: {query}", columns, rows, right_from=9)
+        print_items(f"query: {query}", hits)
+
+
+def print_items(title: str, items: Sequence[CatalogHit | Item]) -> None:
+    """Print items as a table, those that a search has found with their scores; with fields where one has any."""
+    from metaxc.data.item_fields import dump_fields
+
+    columns = {
+        "score": [f"{item.score:.3f}" for item in items if hasattr(item, "score")],
+        "state": [item.state for item in items],
+        "id": [item.id for item in items],
+        "item": [item.text for item in items],
+        "fields": [dump_fields(item.fields) for item in items] if any(item.fields for item in items) else [],
+    }
+    shown = {name: cells for name, cells in columns.items() if cells}
+    print_table(title, list(shown), list(zip(*shown.values(), strict=True)), right_from=9)
 
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from metaxc.cli.catalog_upkeep_command import Folder, open_store
+from metaxc.cli.catalog_options import Folder, open_store
 from metaxc.cli.config_options import config_option, given_options
 from metaxc.cli.shared import Json, invalid_option, load_model, print_json, print_status, set_threads
 from metaxc.errors import ConfigError

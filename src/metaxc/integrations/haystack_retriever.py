@@ -2,7 +2,8 @@
 
 pipeline = Pipeline()
 pipeline.add_component("retriever", MetaxcRetriever("http://127.0.0.1:8765", top_k=5))
-pipeline.run({"retriever": {"query": "marathon gear", "tags": ["shoes"]}})["retriever"]["documents"]
+asked = {"query": "marathon gear", "tags": ["shoes"], "filter": {"field": "price", "lt": 20}}
+pipeline.run({"retriever": asked})["retriever"]["documents"]
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from metaxc.serve.client import Client
 
 @component
 class MetaxcRetriever:
-    """Documents are the items of a live catalog, with their scores; `meta` has `state` and `tags`.
+    """Documents are the items of a live catalog, with their scores; `meta` has `state`, `tags` and `fields`.
 
     Args:
         url: The address of the service, for example http://127.0.0.1:8765.
@@ -31,6 +32,8 @@ class MetaxcRetriever:
         states: Return only items in one of these states; empty returns all.
         exposure: What is added to the score of an item without clicks; None for the value chosen in training.
         timeout: Seconds to wait for a response.
+        filter: Return only items that pass this filter of the service, such as `{"field": "price", "lt": 20}`; None
+            returns all. It is not written in Haystack's own filter language.
     """
 
     def __init__(
@@ -42,10 +45,11 @@ class MetaxcRetriever:
         states: Sequence[State] = (),
         exposure: float | None = None,
         timeout: float = 60.0,
+        filter: dict[str, Any] | None = None,
     ):
         self.url, self.token, self.timeout = url, token, timeout
         client = Client(url, None if token is None else token.resolve_value(), timeout=timeout)
-        self._search = ServiceSearch(client, top_k, tags, states, exposure)
+        self._search = ServiceSearch(client, top_k, tags, states, filter, exposure)
 
     def close(self) -> None:
         """Close the connections to the service."""
@@ -59,9 +63,10 @@ class MetaxcRetriever:
         tags: list[str] | None = None,
         states: list[str] | None = None,
         exposure: float | None = None,
+        filter: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The best items of a query; arguments that are given replace those of the component."""
-        hits = self._search.search(query, top_k, tags, states, exposure)  # type: ignore[arg-type]
+        hits = self._search.search(query, top_k, tags, states, filter, exposure)  # type: ignore[arg-type]
         documents = [
             Document(id=hit.id, content=hit.text, score=hit.score, meta=describe_hit(hit)) for hit in hits
         ]
@@ -79,6 +84,7 @@ class MetaxcRetriever:
             states=list(search.states),
             exposure=search.exposure,
             timeout=self.timeout,
+            filter=None if search.filter is None else dict(search.filter),
         )
         return saved
 

@@ -2,12 +2,12 @@
 
 retriever = MetaxcRetriever(url="http://127.0.0.1:8765", k=5)
 retriever.invoke("marathon gear")
-retriever.invoke("marathon gear", tags=["shoes"], exposure=0.3)
+retriever.invoke("marathon gear", tags=["shoes"], filter={"field": "price", "lt": 20}, exposure=0.3)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForRetrieverRun
@@ -21,7 +21,8 @@ from metaxc.serve.client import Client
 
 
 class MetaxcRetriever(BaseRetriever):
-    """Documents are the items of a live catalog: `id`, `page_content`, and metadata with `score`, `state` and `tags`.
+    """Documents are the items of a live catalog: `id`, `page_content`, and metadata with `score`, `state`, `tags`
+    and `fields`.
 
     The settings may be replaced in each call of `invoke` and `ainvoke` by arguments of the same names.
     """
@@ -33,6 +34,9 @@ class MetaxcRetriever(BaseRetriever):
     k: int = Field(10, description="Number of items per query.")
     tags: tuple[str, ...] = Field((), description="Return only items that have all of these tags.")
     states: tuple[State, ...] = Field((), description="Return only items in one of these states.")
+    filter: dict[str, Any] | None = Field(
+        None, description='Return only items that pass this filter, such as {"field": "price", "lt": 20}.'
+    )
     exposure: float | None = Field(
         None,
         description="Added to the score of an item without clicks; None for the value chosen in training.",
@@ -58,10 +62,11 @@ class MetaxcRetriever(BaseRetriever):
         k: int | None = None,
         tags: Sequence[str] | None = None,
         states: Sequence[State] | None = None,
+        filter: Mapping[str, Any] | None = None,
         exposure: float | None = None,
     ) -> list[Document]:
-        search = ServiceSearch(self._client, self.k, self.tags, self.states, self.exposure)
+        search = ServiceSearch(self._client, self.k, self.tags, self.states, self.filter, self.exposure)
         return [
             Document(id=hit.id, page_content=hit.text, metadata={"score": hit.score, **describe_hit(hit)})
-            for hit in search.search(query, k, tags, states, exposure)
+            for hit in search.search(query, k, tags, states, filter, exposure)
         ]

@@ -36,7 +36,7 @@ from metaxc.data.input_rules import (
     validate_text,
 )
 from metaxc.data.text_files import MAX_SECONDS
-from metaxc.serve.rule_types import ID_SCHEMA, ItemFields, apply_rule
+from metaxc.serve.rule_types import FILTER_DESCRIPTION, ID_SCHEMA, ItemFields, apply_rule
 from metaxc.serve.serve_settings import RequestLimits
 from metaxc.serve.vector_types import VECTOR_FIELD, TextVector, Vector, needs_one, or_vector
 
@@ -289,9 +289,7 @@ class SearchRequest(_Request):
     offset: int = Field(
         0, description="Best items to leave out: the next page begins where the last one has ended."
     )
-    filter: Filter | None = Field(
-        None, description='A condition, such as {"field": "price", "lt": 20}, or and, or, not of conditions.'
-    )
+    filter: Filter | None = Field(None, description=FILTER_DESCRIPTION)
     tags: list[Tag] = []
     states: list[State] = []
     exposure: float | None = EXPOSURE_FIELD

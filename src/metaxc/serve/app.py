@@ -23,6 +23,7 @@ from pydantic import TypeAdapter
 from metaxc import __version__
 from metaxc.catalog import Catalog, records
 from metaxc.catalog.catalog_errors import NotFoundError
+from metaxc.catalog.item_filters import parse_filter
 from metaxc.serve import api_types as api
 from metaxc.serve.api_page import render_api_page
 from metaxc.serve.api_types import Cursor, ItemId, RequestModels, Tag
@@ -41,6 +42,7 @@ from metaxc.serve.middleware import (
 )
 from metaxc.serve.model_switcher import ModelFolders
 from metaxc.serve.prometheus_metrics import CONTENT_TYPE
+from metaxc.serve.rule_types import FILTER_PARAMETER, check_filter_length
 from metaxc.serve.serve_settings import RequestLimits, ServeSettings
 from metaxc.serve.service import Service
 from metaxc.serve.write_batcher import DeleteItem, UndoClick, UpdateItem
@@ -162,6 +164,7 @@ def _declare_item_routes(
     )
     state_filter, tag_filter = Query([], max_length=3), Query([], max_length=limits.max_tags)
     page_size = Query(min(100, limits.max_page_size), ge=1, le=limits.max_page_size)
+    field_filter = Query(None, include_in_schema=False)  # `FILTER_PARAMETER` describes it
 
     @add_route("GET", "/v1/about", READ)
     async def about(request: Request) -> records.CatalogSummary:
@@ -175,19 +178,22 @@ def _declare_item_routes(
         result: records.AddResult = await service.write(request, body)
         return result
 
-    @add_route("GET", "/v1/items", READ)
+    @add_route("GET", "/v1/items", READ, openapi_extra={"parameters": [FILTER_PARAMETER]})
     async def list_items(
         request: Request,
         state: list[records.State] = state_filter,
         tag: list[Tag] = tag_filter,
+        filter: str | None = field_filter,
         after: Cursor | None = None,
         limit: int = page_size,
     ) -> records.Page:
-        """Returns a page of the items that have all of the tags and one of the states."""
+        """Returns a page of the items that pass the filter, have all of the tags, and are in one of the states. The
+        filter is that of a search, as JSON."""
+        chosen: dict[str, Any] = {"tags": tag, "states": state}
+        if filter is not None:
+            chosen["filter"] = parse_filter(check_filter_length(filter))
         page: records.Page = render(
-            await service.read(
-                request, lambda catalog: catalog.list(tags=tag, states=state, after=after, limit=limit)
-            )
+            await service.read(request, lambda catalog: catalog.list(**chosen, after=after, limit=limit))
         )
         return page
 

@@ -8,6 +8,7 @@ with Client("http://127.0.0.1:8765") as client:
 from __future__ import annotations
 
 import builtins
+import json
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ from metaxc.serve.http_errors import (
     ServiceError,
     TooLargeError,
 )
+from metaxc.serve.rule_types import check_filter_length
 from metaxc.serve.serve_settings import is_loopback
 
 Record = TypeVar("Record")
@@ -222,9 +224,7 @@ class Client:
             exposure: What is added to the score of an item without clicks; None for the value chosen in training.
         """
         body: dict[str, Any] = {"queries": _given(queries), "k": k, "tags": [*tags], "states": [*states]}
-        body |= {"offset": offset, "filter": None if filter is None else dict(filter)}
-        if exposure is not None:
-            body["exposure"] = exposure
+        body |= {"offset": offset, "filter": None if filter is None else dict(filter), "exposure": exposure}
         return self._request(SearchResponse, "POST", "/v1/search", body)
 
     def get(self, id: str) -> Item:
@@ -234,16 +234,17 @@ class Client:
     def list(
         self,
         *,
+        filter: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
         states: Sequence[State] = (),
         after: str | None = None,
         limit: int = 100,
     ) -> records.Page:
-        """A page of the items that have all of the tags and one of the states."""
-        parameters: dict[str, Any] = {"tag": [*tags], "state": [*states], "limit": limit}
-        if after is not None:
-            parameters["after"] = after
-        return self._request(records.Page, "GET", "/v1/items", params=parameters)
+        """A page of the items that pass the filters, as in `search`; pass `next` of a page as `after`."""
+        asked: dict[str, Any] = {"tag": [*tags], "state": [*states], "limit": limit}
+        asked["after"] = [] if after is None else after
+        asked["filter"] = [] if filter is None else check_filter_length(json.dumps(dict(filter)))
+        return self._request(records.Page, "GET", "/v1/items", params=asked)
 
     def explain(self, item: str) -> records.ItemExplanation:
         """What an item's vector is made of: its neighbours, their weights, and its clicks."""

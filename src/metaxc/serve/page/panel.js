@@ -3,6 +3,7 @@
 import { STALE, api, lane } from "./api.js";
 import { compared, listed } from "./compared.js";
 import { bones, byId, h, icon } from "./dom.js";
+import { factSheet } from "./facts.js";
 import { calm, complain, say, tried } from "./notices.js";
 import { showShares, weightless } from "./shares.js";
 import { badge, stepper } from "./states.js";
@@ -158,6 +159,7 @@ function show(explained, step = null) {
           { class: "note stale" },
           "Other items have become observed since this vector was computed; computed now, it would be slightly different.",
         ),
+    ...factSheet(item.fields),
     h("h3", {}, "Made of"),
     bar,
     legend,

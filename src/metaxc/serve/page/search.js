@@ -4,6 +4,7 @@ import { STALE, api, lane } from "./api.js";
 import { chipBox, learnTags } from "./chips.js";
 import { bones, byId, count, debounced, decimal, h, icon, keyed, milliseconds, spoken } from "./dom.js";
 import { readExposure, setExposure, startExposure } from "./exposure.js";
+import { factsInBrief } from "./facts.js";
 import { calm, complain, say } from "./notices.js";
 import { closePanel, forget, openPanel, placePanel, record, startPanel } from "./panel.js";
 import { address, note } from "./route.js";
@@ -125,7 +126,13 @@ function row({ id, text }) {
       "span",
       { class: "result-name" },
       h("a", { class: "result-text", dir: "auto", title: text }, text),
-      h("span", { class: "result-more" }, h("code", { class: "id" }, id), h("span", { class: "tags" })),
+      h(
+        "span",
+        { class: "result-more" },
+        h("code", { class: "id" }, id),
+        h("span", { class: "tags" }),
+        h("span", { class: "facts-brief" }),
+      ),
     ),
     h("span", { class: "result-state" }),
     h(
@@ -154,6 +161,7 @@ function update(node, hit, rank, best) {
   node.querySelector(".result-text").textContent = hit.text;
   node.querySelector(".result-text").href = address("search", { ...searchAddress(), item: hit.id });
   node.querySelector(".tags").replaceChildren(...hit.tags.map((tag) => h("span", { class: "tag" }, tag)));
+  node.querySelector(".facts-brief").replaceChildren(...factsInBrief(hit.fields));
   node.querySelector(".result-state").replaceChildren(badge(hit.state));
   node.dataset.state = hit.state;
   node.querySelector(".score-number").textContent = hit.score === undefined ? "" : decimal(hit.score, 3);
