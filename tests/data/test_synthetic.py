@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -36,6 +36,8 @@ def pairs(log: SyntheticLog) -> np.ndarray:
     off_topic=st.sampled_from([0.0, 0.05, 0.9]),
     seed=st.integers(0, 3),
 )
+# Here an item has more clicks than all other topics have queries.
+@example(items=20, queries=20, per_query=5.0, zipf=3.0, topics=2, off_topic=0.9, seed=0)
 def test_every_query_has_a_click_and_no_pair_comes_twice(
     items, queries, per_query, zipf, topics, off_topic, seed
 ):
@@ -85,6 +87,9 @@ def test_the_folder_reads_back_and_novel_items_have_no_training_clicks(tmp_path)
     assert np.bincount(data.test.clicks.indices, minlength=600)[data.novel_mask].sum() > 0
     assert (np.diff(data.train.clicks.indptr) > 0).all()
     every = pairs(SyntheticLog(SyntheticConfig(items=600, queries=900, clicks=3_600)))
+    # With one click a query, some click a novel item only: they are in the test part.
+    _, folder = written(tmp_path / "single", items=600, queries=900, clicks=900)
+    assert (np.diff(read_folder(folder).train.clicks.indptr) > 0).all()
     hidden = data.novel_mask[every[:, 1]].sum() - data.test.clicks[:, data.novel_mask].nnz
     assert counts["train clicks"] + counts["test clicks"] + hidden == 3_600
 

@@ -367,6 +367,8 @@ def spread_below(total: float, weights: Doubles, most: float) -> Doubles:
 
 def share_out(total: int, weights: Doubles, most: Rows) -> Rows:
     """Whole numbers from 0 to `most` that sum up to `total`, about in proportion to weights."""
+    if most.sum() < total:
+        raise ValueError(f"{total:,} cannot be shared out with at most {most.sum():,}")
     values = np.minimum(weights * (total / weights.sum()), most)
     for _ in range(100):
         missing = total - values.sum()
