@@ -115,3 +115,27 @@ def test_no_command_that_writes_data_replaces_what_it_has_not_written(files, tmp
         refused = run("data", *command, *overwrite)
         assert "nothing was deleted" in str(refused.exception), command
         assert {path.name: path.read_bytes() for path in precious.iterdir()} == before
+
+
+def test_a_synthetic_log_is_written_with_counts_as_people_write_them(tmp_path):
+    out = tmp_path / "log"
+    made = run(
+        "data",
+        "synthetic",
+        "--items",
+        "1e3",
+        "--queries",
+        "1.5e3",
+        "--clicks",
+        "6_000",
+        "--out",
+        out,
+        "--json",
+    )
+    facts = json.loads(made.stdout)
+    assert facts["config"]["items"] == facts["counts"]["items"] == 1_000
+    assert facts["counts"]["train queries"] + facts["counts"]["test queries"] == 1_500
+    assert run("data", "check", out).stdout.startswith(f"{out} can be used: 0 errors, 0 warnings")
+    assert "a whole number" in run("data", "synthetic", "--items", "1.5", "--out", out).output
+    assert "Invalid value for --zipf" in str(run("data", "synthetic", "--zipf", "9", "--out", out).exception)
+    assert "--overwrite" in str(run("data", "synthetic", "--out", out).exception)

@@ -1,4 +1,4 @@
-"""`metaxc data`: import, get, convert, check and split data sets."""
+"""`metaxc data`: import, get, make, convert, check and split data sets."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from metaxc.cli.check_output import print_changes, print_check
+from metaxc.cli.config_options import ConfigCommand
 from metaxc.cli.import_command import import_data
 from metaxc.cli.shared import Data, Json, Overwrite, Seed, print_json, print_status, print_table
+from metaxc.cli.synthetic_command import synthetic
 from metaxc.errors import ConfigError
 from metaxc.output_claims import DATA_KIND, claim_folder
 
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
 Out = Annotated[Path, typer.Argument(help="Folder to write.", metavar="OUT")]
 
 app = typer.Typer(
-    help="Import, get, check, split and convert data sets.", no_args_is_help=True, rich_markup_mode=None
+    help="Import, get, make, check, split and convert data sets.", no_args_is_help=True, rich_markup_mode=None
 )
 app.command("import")(import_data)
+app.command("synthetic", cls=ConfigCommand)(synthetic)
 
 
 @app.command("get")

@@ -14,6 +14,7 @@ from metaxc.cli import (
     encoder_command,
     evaluation_commands,
     model_commands,
+    plan_command,
     serve_command,
     switch_command,
     sync_command,
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 app.add_typer(data_command.app, name="data")
 app.add_typer(encoder_command.app, name="encoder")
+app.command("plan", cls=ConfigCommand)(plan_command.plan)
 app.command("train", cls=ConfigCommand)(train_command.train)
 app.command("evaluate")(evaluation_commands.evaluate)
 app.command("represent")(model_commands.represent)

@@ -75,6 +75,17 @@ def invalid_option(error: ValidationError) -> ConfigError:
     return ConfigError(f"Invalid value for --{name}", got=repr(first["input"]), expected=first["msg"])
 
 
+def whole_number(text: str) -> int:
+    """The value of an option that counts something, also written as 1e6, 1.25e6 or 1_000_000."""
+    try:
+        value = float(text)
+        if value.is_integer():
+            return int(value)
+    except (ValueError, OverflowError):
+        pass
+    raise typer.BadParameter(f"{text!r} is not a whole number, such as 1000000 or 1e6")
+
+
 def check_exposure(exposure: float | None) -> float | None:
     """The option's value, or None where it was not given; one out of range is a `DataError`."""
     from metaxc.catalog.item_rules import validate_exposure

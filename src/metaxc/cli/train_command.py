@@ -90,6 +90,10 @@ def train(
             help="The paper's own choices for all of these but the base, its prompts, --backend and --seed.",
         ),
     ] = False,
+    ignore_memory: Annotated[
+        bool,
+        typer.Option("--ignore-memory", help="Train even if the estimate says that memory will not suffice."),
+    ] = False,
     threads: Threads = 0,
     cache: Cache = None,
     overwrite: Overwrite = False,
@@ -149,6 +153,7 @@ def train(
         print_status(f"{out}: already trained from these inputs")
         return
     out = claim_folder(out, MODEL_KIND, overwrite=overwrite, sources=[data, *_weights(config.base)])
+    _plan(dataset, config, None if vectors is None else vectors.dim, ignore_memory)
     stages = out.with_name(f"{out.name}.stages")
     model = irene.fit(dataset, stages=stages, report=print_status)
     model.about["seconds"] = {**irene.seconds, "fit": sum(irene.seconds.values())}
@@ -162,6 +167,25 @@ def train(
         print_json({**model.about, "model": str(out), "seconds": seconds, "stages": irene.seconds})
     else:
         _print_exposure_curve(model.about)
+
+
+def _plan(dataset: Dataset, config: IreneConfig, dim: int | None, ignore_memory: bool) -> None:
+    """Print what the training needs, and raise if this machine has too little memory for it.
+
+    Args:
+        dataset: What is trained on.
+        config: How it is trained.
+        dim: Of the user's own vectors; None for the pretrained encoder's.
+        ignore_memory: Whether to go on all the same.
+    """
+    from metaxc.encoders import Pretrained
+    from metaxc.scale import Workload, check_memory, machine_memory, make_plan
+
+    plan = make_plan(Workload.of(dataset, dim or Pretrained(config.base).dim), config)
+    available = machine_memory()
+    print_status(f"estimate: {plan}; this machine has {available / 1e9:.1f} GB of memory")
+    if not ignore_memory:
+        check_memory(plan, available)
 
 
 def _retrain(

@@ -1,0 +1,98 @@
+"""Capacity planning: the estimate agrees with what was measured, and says what fits."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from metaxc.data import read_folder
+from metaxc.data.synthetic import SyntheticConfig, write_synthetic
+from metaxc.errors import ConfigError
+from metaxc.irene import SIZES, IreneConfig
+from metaxc.scale import Workload, check_memory, make_plan
+from metaxc.scale.planning import describe_what_fits, smaller_plans
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "scale.json"
+FAST = IreneConfig(**SIZES["fast"])
+MILLION = Workload(1_000_000, 900_000, 1_050_000, 3_800_000)
+PAPER = Workload(1_300_000, 1_170_000, 2_200_000, 40_000_000)
+
+
+def measured_rows():
+    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
+    return [row for row in rows if row["train"] == ["--size", "fast"]]
+
+
+@pytest.mark.parametrize("row", measured_rows(), ids=lambda row: f"{row['items']:,} items")
+def test_the_estimate_of_memory_is_right_within_a_fifth(row):
+    written = row["written"]
+    workload = Workload(
+        row["items"], row["items"] - written["novel"], written["train queries"], written["train clicks"]
+    )
+    plan = make_plan(workload, FAST)
+    assert row["peak_gb"] / 1.2 <= plan.peak.memory / 1e9 <= 1.2 * row["peak_gb"]
+    measured = {name: stage["peak_gb"] for name, stage in row["stages"].items()}
+    for stage in plan.stages:
+        assert stage.memory / 1e9 == pytest.approx(measured[stage.name], rel=0.25), stage.name
+    assert plan.model == pytest.approx(row["model_bytes"], rel=0.1)
+
+
+def test_what_grows_with_the_data():
+    """A fold more holds its queries, items, classifiers and candidates at once; twice the data, twice the arrays."""
+    row = 4 * 384
+    three, two = (
+        make_plan(MILLION, FAST.model_copy(update={"folds": folds})).peak.memory for folds in (3, 2)
+    )
+    assert three - two > row * (MILLION.queries + 4.9 * MILLION.observed)
+    twice = Workload(*(2 * count for count in (1_000_000, 900_000, 1_050_000, 3_800_000)))
+    growth = make_plan(twice, FAST).peak.memory - make_plan(MILLION, FAST).peak.memory
+    assert growth == pytest.approx(make_plan(MILLION, FAST).peak.memory, rel=0.15)
+    narrow = Workload(1_000_000, 900_000, 1_050_000, 3_800_000, dim=192)
+    assert make_plan(narrow, FAST).peak.memory < 0.6 * make_plan(MILLION, FAST).peak.memory
+    seconds = [make_plan(one, FAST).seconds for one in (MILLION, twice)]
+    assert seconds[1] / seconds[0] == pytest.approx(4, rel=0.1)  # exact neighbours: all pairs of items
+    assert make_plan(MILLION, IreneConfig()).peak.memory > 3 * make_plan(MILLION, FAST).peak.memory
+
+
+def test_no_folds_and_no_expansion_need_no_memory_for_them():
+    plain = make_plan(MILLION, FAST.model_copy(update={"folds": 0, "expansion_queries": 0}))
+    stages = {stage.name: stage for stage in plain.stages}
+    assert stages["tune"].memory < 2e9
+    assert stages["tune"].seconds == 0
+    assert plain.peak.name == "index"
+
+
+def test_what_fits_is_the_first_option_that_does():
+    plan = make_plan(PAPER, IreneConfig())
+    options = [option for option, _ in smaller_plans(plan)]
+    assert options == ["--folds 2", "--folds 1", "--size fast", "--size fast --folds 0 --expansion-queries 0"]
+    for option, smaller in smaller_plans(plan):
+        assert describe_what_fits(plan, smaller.peak.memory / 0.95 + 1).startswith(f"{option} fits")
+    nothing = describe_what_fits(plan, 4e9)
+    assert nothing.startswith("with these options about ")
+    items = int(nothing.split()[4].replace(",", ""))
+    for count, fits in ((items, True), (int(1.02 * items), False)):
+        part = Workload(
+            *(int(count * one / 1_300_000) for one in (1_300_000, 1_170_000, 2_200_000, 40_000_000))
+        )
+        assert (make_plan(part, IreneConfig()).peak.memory <= 0.95 * 4e9) == fits
+    assert describe_what_fits(plan, 1e8).startswith("nothing fits")
+
+
+def test_a_machine_that_is_too_small_is_refused_with_what_would_fit():
+    plan = make_plan(PAPER, IreneConfig())
+    check_memory(plan, plan.peak.memory / 0.95 + 1)
+    with pytest.raises(
+        ConfigError, match=r"too little memory(.|\n)*24\.0 GB(.|\n)*fits(.|\n)*--ignore-memory"
+    ):
+        check_memory(plan, 24e9)
+
+
+def test_the_workload_of_a_data_set_is_what_is_learnt_from(tmp_path):
+    counts = write_synthetic(tmp_path, SyntheticConfig(items=200, queries=300, clicks=900))
+    data = read_folder(tmp_path)
+    clicked = np.bincount(data.train.clicks.indices, minlength=200) > 0
+    assert Workload.of(data, 64) == Workload(
+        200, int((clicked & ~data.novel_mask).sum()), counts["train queries"], counts["train clicks"], 64
+    )
