@@ -55,3 +55,20 @@ def test_best_rows_never_returns_more_than_there_are():
     scores, columns = best_rows(torch.tensor([[1.0, 2.0]]), 5)
     assert columns.tolist() == [[1, 0]]
     assert scores.tolist() == [[2.0, 1.0]]
+
+
+def test_a_read_only_matrix_is_searched_without_a_copy_or_a_warning(tmp_path, monkeypatch, recwarn):
+    """A memory-mapped matrix may be larger than the memory."""
+    np.save(tmp_path / "vectors.npy", np.eye(4, 3, dtype=np.float32))
+    vectors = np.load(tmp_path / "vectors.npy", mmap_mode="r")
+    searched = []
+    best = topk._best_of_block
+    monkeypatch.setattr(
+        topk, "_best_of_block", lambda block, matrix, k: searched.append(matrix) or best(block, matrix, k)
+    )
+    queries = np.array([[1, 2, 3]], np.float32)
+    queries.flags.writeable = False
+    assert top_k(queries, vectors, 2)[0].tolist() == [[2, 1]]
+    assert searched[0].data_ptr() == vectors.ctypes.data
+    assert not vectors.flags.writeable
+    assert not recwarn.list

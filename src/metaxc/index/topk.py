@@ -85,5 +85,17 @@ def _best_of_block(queries: Tensor, matrix: Tensor, k: int) -> tuple[Tensor, Ten
 
 
 def _writable(array: Floats) -> Floats:
-    """A copy of a read-only (memory-mapped) array, about which torch would warn although nothing here writes to it."""
-    return array if array.flags.writeable else array.copy()
+    """A writable view of a read-only (memory-mapped) array, without a copy.
+
+    torch warns about a read-only array, although nothing here writes to it; a copy of a million vectors of 384
+    dimensions would take 1.5 GB on each call.
+    """
+    return array if array.flags.writeable else np.asarray(_WritableInterface(array))
+
+
+class _WritableInterface:
+    """The memory of an array, declared writable; the view that NumPy makes of it keeps the array alive."""
+
+    def __init__(self, array: Floats):
+        self._array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
