@@ -10,8 +10,8 @@ from index_worlds import catalog_vectors, stored_vectors
 
 from metaxc.artifacts import load_arrays, save_arrays, save_json, write_manifest
 from metaxc.errors import MetaxcError, ModelError
-from metaxc.index import ExactIndex, ScanIndex, build_index, choose_index, load_index, pq_codes
-from metaxc.index.interface import SCAN_DIM, SCAN_FROM
+from metaxc.index import ExactIndex, IVFIndex, ScanIndex, build_index, choose_index, load_index, pq_codes
+from metaxc.index.interface import IVF_FROM, SCAN_DIM, SCAN_FROM
 
 DIM = 10
 FILES = ["vectors.safetensors", "codes.safetensors", "index.json", "manifest.json"]
@@ -29,6 +29,14 @@ def test_many_vectors_get_a_scan_index():
     assert isinstance(index, ScanIndex)
     assert (len(index), index.dim) == (0, 64)
     assert reason.startswith(f"scan: {SCAN_FROM:,} vectors")
+
+
+def test_very_many_vectors_get_an_ivf_index():
+    index, reason = choose_index(IVF_FROM, 64)
+    assert (type(index), len(index), index.dim) == (IVFIndex, 0, 64)
+    assert reason.startswith(f"ivf: {IVF_FROM:,} vectors")
+    assert type(choose_index(IVF_FROM - 1, 64)[0]) is ScanIndex
+    assert type(choose_index(IVF_FROM, 63)[0]) is ExactIndex
 
 
 def test_short_vectors_get_an_exact_index():

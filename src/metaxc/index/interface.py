@@ -10,6 +10,7 @@ from metaxc.artifacts import load_arrays, load_json, verify_folder
 from metaxc.errors import DataError, MetaxcError, ModelError
 from metaxc.extras import import_extra
 from metaxc.index.exact import ABOUT_FILE, CODES_FILE, FOLDER_KIND, VECTORS_FILE, ExactIndex
+from metaxc.index.ivf import IVFIndex
 from metaxc.index.pq_codes import PQCodes
 from metaxc.index.scan import MIN_VECTORS, ScanIndex
 from metaxc.index.vector_table import validate_keys, validate_vectors
@@ -17,6 +18,11 @@ from metaxc.index.vector_table import validate_keys, validate_vectors
 SCAN_FROM = MIN_VECTORS
 """Number of vectors from which `scan` is chosen: where it becomes faster than `exact` for a single query, 0.21 against
 0.23 ms at 5,000 vectors of 384 dimensions on one thread; at 10,000 it is 0.22 against 1.4 ms (benchmarks/index.py)."""
+
+IVF_FROM = 200_000
+"""Number of vectors from which `ivf` is chosen. `scan` finds nearly all results in 1.1 ms at 100,000 vectors of 384
+dimensions (benchmarks/index.py), but its time grows with their number, to 5 ms for a million, and `ivf` scans a part of
+the same codes. The limit is not measured: it is where `scan` takes about 2 ms."""
 
 SCAN_DIM = 64
 """Number of dimensions from which `scan` is chosen. A code of few dimensions is too coarse: recall@10 at 100,000
@@ -73,21 +79,31 @@ def choose_index(count: int, dim: int) -> tuple[Index, str]:
     Returns:
         An empty index, and the reason for the choice.
     """
+    kind, reason = choose_kind(count, dim)
+    return kind(dim), reason
+
+
+def choose_kind(count: int, dim: int) -> tuple[type[ExactIndex | ScanIndex], str]:
+    """The class of the index for `count` vectors of length `dim`, and the reason for the choice."""
     if count < SCAN_FROM:
-        return ExactIndex(dim), (
+        return ExactIndex, (
             f"exact: {count:,} vectors; below {SCAN_FROM:,}, comparing all of them is fast enough"
         )
     if dim < SCAN_DIM:
-        return ExactIndex(dim), (
+        return ExactIndex, (
             f"exact: {count:,} vectors of {dim} dimensions; below {SCAN_DIM} dimensions, 4-bit codes are too coarse"
         )
     try:
         import_extra("faiss", "serve")
     except MetaxcError as error:
-        return ExactIndex(dim), (
+        return ExactIndex, (
             f"exact: {count:,} vectors; scanning 4-bit codes would be faster, but faiss is not installed ({error.fix})"
         )
-    return ScanIndex(dim), (
+    if count >= IVF_FROM:
+        return IVFIndex, (
+            f"ivf: {count:,} vectors; from {IVF_FROM:,} on, scanning the codes near a query is faster than scanning all"
+        )
+    return ScanIndex, (
         f"scan: {count:,} vectors; from {SCAN_FROM:,} on, scanning 4-bit codes is faster than comparing all vectors"
     )
 
@@ -118,7 +134,7 @@ def load_index(folder: Path) -> tuple[Index, dict[str, Any]]:
         kind, dim, count, metadata = about["kind"], about["dim"], about["count"], about["facts"]
         keys = validate_keys(arrays["keys"])
         vectors = validate_vectors(arrays["vectors"], dim, count)
-        if len(keys) != count or kind not in (ExactIndex.kind, ScanIndex.kind):
+        if len(keys) != count or kind not in (ExactIndex.kind, ScanIndex.kind, IVFIndex.kind):
             raise ValueError(f"{len(keys):,} keys in an index of kind {kind!r}")
         code_arrays = load_arrays(folder / CODES_FILE) if about["coded"] else None
     except (KeyError, TypeError, ValueError, DataError) as error:
@@ -127,5 +143,7 @@ def load_index(folder: Path) -> tuple[Index, dict[str, Any]]:
         ) from error
     if kind == ExactIndex.kind:
         return ExactIndex.from_vectors(keys, vectors), metadata
+    if kind == IVFIndex.kind:
+        return IVFIndex.restore(keys, vectors, code_arrays), metadata
     codes = None if code_arrays is None else PQCodes.from_arrays(code_arrays, dim, count)
     return ScanIndex.from_vectors(keys, vectors, codes), metadata

@@ -172,7 +172,7 @@ class ScanIndex(TableIndex):
         if is_allowed is not None:
             outliers = outliers[is_allowed[outliers]]
         uncertain: list[int] = []
-        dominated = _find_dominated(queries)
+        dominated = find_dominated(queries)
         for start in range(0, len(queries), CHUNK):
             found = codes.search(queries[start : start + CHUNK], shortlist)
             for query, (rows, approximate) in enumerate(zip(*found, strict=True), start):
@@ -200,9 +200,7 @@ class ScanIndex(TableIndex):
         return keys, scores
 
     def _rebuild_if_needed(self, in_background: bool) -> None:
-        codes, count = self._codes, self._table.count
-        needed = count >= MIN_VECTORS and (codes is None or codes.needs_retraining())
-        if not needed or not self._rebuild_lock.acquire(blocking=False):
+        if not self._needs_work() or not self._rebuild_lock.acquire(blocking=False):
             return
         if not in_background:
             self._rebuild()
@@ -210,6 +208,11 @@ class ScanIndex(TableIndex):
         # Not a daemon thread: a process that exits waits a second for it instead of stopping it inside faiss.
         self._rebuild_thread = Thread(target=self._rebuild_in_background, name="index-rebuild")
         self._rebuild_thread.start()
+
+    def _needs_work(self) -> bool:
+        """Whether there should be codes and are none, or the codes no longer fit the vectors."""
+        codes = self._codes
+        return self._table.count >= MIN_VECTORS and (codes is None or codes.needs_retraining())
 
     def _rebuild_in_background(self) -> None:
         self._faiss.omp_set_num_threads(1)  # affects this thread only: the other cores serve searches
@@ -220,17 +223,25 @@ class ScanIndex(TableIndex):
         try:
             with self._lock.writing():
                 self._changed_rows = set()
-            with self._lock.reading():
-                sample, fit_sample = self._draw_samples()
-            codes = PQCodes.train(sample, fit_sample, self.seed)
+            codes = self._train_codes()
             while self._encode_next_chunk(codes):
                 pass
+            self._prepare_codes(codes)
             with self._lock.writing():
                 self._encode_changes(codes)
                 self._codes = codes
         finally:
             self._changed_rows = None
             self._rebuild_lock.release()
+
+    def _train_codes(self) -> PQCodes:
+        """New codes without rows, trained on a sample of the vectors."""
+        with self._lock.reading():
+            sample, fit_sample = self._draw_samples()
+        return PQCodes.train(sample, fit_sample, self.seed)
+
+    def _prepare_codes(self, codes: PQCodes) -> None:
+        """Do what is needed between filling new codes and searching them, without holding the lock."""
 
     def _draw_samples(self) -> tuple[Floats, Floats]:
         """Vectors to train codes on, and vectors to measure their error on."""
@@ -259,7 +270,7 @@ class ScanIndex(TableIndex):
         codes.write(rows, codes.encode(self._table.vectors[rows]))
 
 
-def _find_dominated(queries: Floats) -> Mask:
+def find_dominated(queries: Floats) -> Mask:
     """(n,) bool: the queries (n, dim) of which one coordinate outweighs all others `MAX_DOMINANCE` times."""
     squares = queries.astype(np.float64) ** 2
     largest = squares.max(axis=1, initial=0.0)

@@ -1,0 +1,195 @@
+"""How many codes to scan and how many candidates to rank exactly, measured on the vectors of an index.
+
+How much of an index a query must look at for a given recall depends on the vectors: 1 % where they form clear groups,
+10 % for text embeddings, nearly all of it for random ones. So it is measured: sample queries are answered exactly, and
+the lists and shortlist positions of the correct results tell how far a search must go to find enough of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from metaxc.arrays import Doubles, Floats, Rows
+from metaxc.index.ivf_codes import IVFCodes
+from metaxc.index.topk import top_k
+
+RESULT_COUNTS = (10, 100)
+"""Numbers of results that are measured; other numbers follow by a power law through the two."""
+
+SAMPLE_QUERIES = 256
+"""Queries of a measurement. The standard error of a recall@10 of 0.95 is then 0.006; answering them exactly takes 3 s
+for a million vectors of 384 dimensions on one thread."""
+
+MARGIN = 0.3
+"""Share of the permitted misses that is kept in reserve, more than two standard errors of the measurement."""
+
+SCAN_SHARE = 0.6
+"""Share of the permitted misses that may be in lists that are not scanned; the others may miss the shortlist. A
+longer shortlist is cheaper than more lists only up to a point, so neither gets all of it."""
+
+DEEPEST = 100
+"""Candidates per result in the longest shortlist that is measured."""
+
+MIN_DEPTH = 4
+"""Fewest candidates per result, whatever the measurement says."""
+
+NOISE = 0.5
+"""A sample query is a stored vector plus this share of another one. A query is not one of the items: its results are
+spread over more lists than those of a stored vector, and a plan for stored vectors would stop too early."""
+
+MAX_EXPOSURE = 1.0
+"""Largest exposure of a sample query in lengths of the query. Larger ones need fewer lists (see
+`metaxc.index.list_layout`) but longer shortlists, because the codes round the last coordinate; the index checks
+those."""
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """How far a search goes.
+
+    Args:
+        target: Recall that was asked for, in 0 … 1.
+        shares: Share of the codes to scan for each of `RESULT_COUNTS`.
+        depths: Candidates to rank exactly for each of `RESULT_COUNTS`.
+        recall: Measured recall for 10 results; 0 if nothing was measured.
+    """
+
+    target: float
+    shares: tuple[float, float] = (1.0, 1.0)
+    depths: tuple[float, float] = (400.0, 1000.0)
+    recall: float = 0.0
+
+    def scanned(self, k: float, count: int) -> int:
+        """Codes to scan for k results in an index of `count` vectors."""
+        share = min(1.0, _power_law(self.shares, k))
+        return int(min(count, np.ceil(max(share * count, 2 * self.depth(k)))))
+
+    def depth(self, k: float) -> int:
+        """Candidates to rank exactly for k results."""
+        return int(np.ceil(max(MIN_DEPTH * k, _power_law(self.depths, k))))
+
+    def to_array(self) -> Doubles:
+        """All numbers of the plan, for `from_array`."""
+        return np.array([self.target, *self.shares, *self.depths, self.recall], np.float64)
+
+    @classmethod
+    def from_array(cls, numbers: Doubles) -> SearchPlan:
+        """Restore a plan; a `ValueError` if the numbers are not one."""
+        target, share, larger_share, depth, larger_depth, recall = numbers.tolist()
+        if not (
+            0 < target <= 1 and 0 < share <= 1 and 0 < larger_share <= 1 and min(depth, larger_depth) >= 1
+        ):
+            raise ValueError(f"numbers that are no search plan: {numbers.tolist()}")
+        return cls(target, (share, larger_share), (depth, larger_depth), recall)
+
+
+def draw_queries(vectors: Floats, is_banded: bool, seed: int) -> Floats:
+    """Sample queries (n, dim) that resemble those that the vectors (m, dim) will get.
+
+    Args:
+        vectors: A sample of the stored vectors, twice as many as there will be queries.
+        is_banded: Whether the last coordinate is multiplied with a value that each query chooses.
+        seed: Draws that value.
+    """
+    half = len(vectors) // 2
+    width = vectors.shape[1] - int(is_banded)
+    lengths = np.linalg.norm(vectors[:, :width], axis=1, keepdims=True)
+    units = vectors[:, :width] / np.maximum(lengths, np.float32(1e-30))
+    queries = units[:half] + np.float32(NOISE) * units[half : 2 * half]
+    if is_banded:
+        random = np.random.default_rng(seed)
+        exposures = random.uniform(-MAX_EXPOSURE, MAX_EXPOSURE, (half, 1))
+        queries = np.concatenate(
+            [queries, exposures * np.linalg.norm(queries, axis=1, keepdims=True)], axis=1
+        )
+    return np.asarray(queries, np.float32)
+
+
+def find_exactly(queries: Floats, read_block: Callable[[int], Floats], k: int) -> Rows:
+    """The rows (n, k) of the largest inner products, from blocks of vectors.
+
+    Args:
+        queries: (n, dim) float32.
+        read_block: Gives the vectors from a row on, none at the end; called for one block after the other.
+        k: Number of results, −1 pads.
+    """
+    rows, scores = np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), -np.inf, np.float32)
+    start = 0
+    while len(block := read_block(start)):
+        found, found_scores = top_k(queries, block, k)
+        rows = np.concatenate([rows, np.where(found >= 0, found + start, -1)], axis=1)
+        scores = np.concatenate([scores, found_scores], axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        rows, scores = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
+        start += len(block)
+    return rows
+
+
+def measure_plan(codes: IVFCodes, queries: Floats, correct: Rows, target: float) -> SearchPlan:
+    """Find the smallest plan whose recall on sample queries is that of the target, with a margin.
+
+    Args:
+        codes: The codes of the index.
+        queries: (n, dim) sample queries.
+        correct: (n, 100) rows of their correct results; −1 and rows without a code are ignored.
+        target: Recall in 0 … 1; 1 scans all codes.
+    """
+    if target >= 1 or not len(queries) or not len(codes):
+        return SearchPlan(target)
+    misses = (1 - target) * (1 - MARGIN)
+    correct = np.where(correct < len(codes), correct, -1)
+    before = _count_codes_before(codes, queries, correct)
+    plans = []
+    for k in RESULT_COUNTS:
+        wanted, needed = correct[:, :k], before[:, :k]
+        share = float(np.quantile(needed[wanted >= 0], 1 - SCAN_SHARE * misses)) / len(codes)
+        while True:
+            share = min(1.0, max(share, 1 / len(codes)))
+            depth, recall = _measure_depth(codes, queries, wanted, share, 1 - misses)
+            if recall >= 1 - misses or share == 1.0:
+                break
+            share *= 1.3
+        plans.append((share, float(depth), recall))
+    few, many = plans
+    return SearchPlan(target, (few[0], max(few[0], many[0])), (few[1], max(few[1], many[1])), few[2])
+
+
+def _count_codes_before(codes: IVFCodes, queries: Floats, correct: Rows) -> Doubles:
+    """(n, k): codes that are scanned until the list of each correct row has been scanned."""
+    needed = np.zeros(correct.shape)
+    for line, (scores, rows) in enumerate(zip(codes.layout.score_lists(queries), correct, strict=True)):
+        order = np.argsort(-scores, kind="stable")
+        total = np.empty(len(order))
+        total[order] = np.cumsum(codes.sizes[order])
+        needed[line] = total[codes.lists_of(rows)]
+    return needed
+
+
+def _measure_depth(
+    codes: IVFCodes, queries: Floats, wanted: Rows, share: float, recall: float
+) -> tuple[int, float]:
+    """The shortest shortlist with a recall, or the longest that is measured, and the recall that it has."""
+    k = wanted.shape[1]
+    deepest = min(DEEPEST * k, len(codes))
+    scanned = max(int(np.ceil(share * len(codes))), deepest)
+    shortlists, _ = codes.search_lists(queries, deepest, scanned)
+    places = np.full(wanted.shape, deepest)
+    for line, (rows, shortlist) in enumerate(zip(wanted, shortlists, strict=True)):
+        order = np.argsort(shortlist)
+        at = np.minimum(np.searchsorted(shortlist, rows, sorter=order), deepest - 1)
+        found = shortlist[order[at]] == rows
+        places[line, found] = order[at[found]]
+    places = np.sort(places[wanted >= 0])
+    last = places[min(len(places) - 1, int(np.ceil(recall * len(places))) - 1)]
+    depth = int(min(last + 1, deepest))
+    return depth, float(np.mean(places < depth))
+
+
+def _power_law(values: tuple[float, float], k: float) -> float:
+    """The value for k results where the two values are those of `RESULT_COUNTS`; not below the first."""
+    few, many = RESULT_COUNTS
+    power = np.log(values[1] / values[0]) / np.log(many / few)
+    return float(values[0] * (max(k, few) / few) ** power)
