@@ -2,7 +2,6 @@
 
 from metaxc.index.exact import ExactIndex
 from metaxc.index.interface import (
-    IVF_FROM,
     SCAN_FROM,
     Index,
     build_index,
@@ -15,7 +14,6 @@ from metaxc.index.scan import ScanIndex
 from metaxc.index.topk import best_rows, top_k
 
 __all__ = [
-    "IVF_FROM",
     "SCAN_FROM",
     "ExactIndex",
     "IVFIndex",
