@@ -3,13 +3,7 @@
 Vectors are grouped by direction, because a query asks for directions: k-means on un-normalised vectors collects the
 short ones of all topics in a few lists. The last coordinate of a vector may be a share of an exposure, which each query
 multiplies with a value of its own. A list in which it varies cannot be judged by its mean, so the groups are divided
-once more into bands of the last coordinate. On 62,800 text embeddings with varied norms and the novelty as last
-coordinate, the share of the codes to scan for 95 % of the ten best, for a query of length 1 with exposure e:
-
-    1,024 directions    e = 0    0.3      1      3      6     −3
-    1 band              0.062  0.083  0.112  0.286  0.536  0.393
-    3 bands             0.055  0.063  0.057  0.025  0.024  0.128
-    6 bands             0.045  0.043  0.041  0.025  0.024  0.023
+once more into bands of the last coordinate.
 """
 
 from __future__ import annotations
@@ -23,26 +17,26 @@ from metaxc.artifacts import Arrays
 from metaxc.extras import import_extra
 
 DIRECTIONS_PER_ROOT = 2.0
-"""Directions per square root of the number of vectors: 2,000 for a million. Twice as many halve the share that is
-scanned, but comparing a query with 4,000 directions takes as long as scanning 5 % of a million codes."""
+"""Directions per square root of the number of vectors: 2,000 for a million. With more of them, fewer codes are scanned
+but a query is compared with more directions. A starting point, not measured."""
 
 MAX_DIRECTIONS = 4096
-"""Most directions: comparing a query with more takes longer than it saves, and so does assigning new vectors."""
+"""Most directions, because each query and each new vector is compared with all of them. A starting point."""
 
 SAMPLE_PER_DIRECTION = 32
-"""Vectors per direction in the sample that the directions are trained on."""
+"""Vectors per direction in the sample that the directions are trained on. A starting point, not measured."""
 
 KMEANS_ITERATIONS = 6
-"""Iterations of k-means. With the sample above, 2,000 directions of 384 dimensions take 10 s on one thread."""
+"""Iterations of k-means when the directions are trained. A starting point, not measured."""
 
 BANDS = 6
-"""Bands of the last coordinate; see the table above."""
+"""Bands of the last coordinate. A starting point, not measured."""
 
 SPECIAL_VARIANCE = 1.5
 """The last coordinate is divided into bands if its variance is more than this many times the mean variance of the
 others: a novelty from 0 to 1 has 30 times that of a coordinate of a unit vector of 384 dimensions, and twice that of
-one of 24. Bands that are not needed do no harm; without those that are needed, recall@10 is 0.71 for an exposure of
-five query lengths at 24 dimensions."""
+one of 24. Without bands, recall@10 was 0.71 for an exposure of five query lengths at 24 dimensions; lowering this value
+until they are made there is what brought it to its target (tests/index/test_ivf.py)."""
 
 BLOCK = 4096
 """Vectors that are assigned at a time: their scores for 4,096 directions take 64 MiB."""
