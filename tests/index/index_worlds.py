@@ -15,7 +15,7 @@ class ThoroughIVFIndex(IVFIndex):
         super().__init__(dim, seed, recall)
         self.plan = SearchPlan(recall, depths=(60.0, 600.0))
 
-    def _measure(self, codes):
+    def _measure(self, codes, target, reading):
         return self.plan
 
 

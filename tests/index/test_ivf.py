@@ -1,6 +1,7 @@
 """What is specific to the index for millions of vectors: its lists, its measured recall, and its files."""
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from metaxc.errors import DataError, ModelError
 from metaxc.index import IVFIndex, ivf, load_index
 from metaxc.index.ivf_codes import IVFCodes
 from metaxc.index.list_layout import ListLayout, take_lists
-from metaxc.index.search_plan import SearchPlan
+from metaxc.index.search_plan import SearchPlan, draw_queries, find_exactly, measure_plan
 
 DIM = 24
 COUNT = 4000
@@ -159,6 +160,87 @@ def test_the_recall_is_measured_again_after_many_changes(monkeypatch):
     index.add(np.arange(600, 2600), catalog_vectors(2000, DIM, seed=2))
     index.wait()
     assert len(index._codes.layout) > len(before.layout)
+
+
+@pytest.fixture
+def small_index(monkeypatch):
+    """An index of 600 vectors that uses lists."""
+    monkeypatch.setattr(ivf, "MIN_VECTORS", 64)
+    index = IVFIndex(DIM)
+    index.add(np.arange(600), catalog_vectors(600, DIM, seed=1))
+    return index
+
+
+def test_a_writer_gets_in_between_the_pieces_of_a_measurement(small_index, monkeypatch):
+    """The writer starts while the first piece holds the lock, and must have finished before the last one."""
+    index = small_index
+    writer = threading.Thread(target=index.add, args=(np.arange(5), catalog_vectors(5, DIM, seed=2)))
+    waited, search, reading = [], IVFCodes.search_lists, index._lock.reading
+
+    def observed_search(*given):
+        if writer.ident is None:
+            writer.start()
+        waited.append(writer.is_alive())
+        return search(*given)
+
+    def reading_after_the_writer():
+        if writer.ident is not None:
+            writer.join(60)
+        return reading()
+
+    monkeypatch.setattr(IVFCodes, "search_lists", observed_search)
+    monkeypatch.setattr(index._lock, "reading", reading_after_the_writer)
+    index.tune()
+    writer.join()
+    assert waited[0]
+    assert not waited[-1]
+
+
+def test_rows_that_changed_during_a_measurement_are_ignored(small_index):
+    codes, vectors = small_index._codes, small_index._table.vectors[:600]
+    queries = draw_queries(vectors[:100], False, 0)
+    correct = find_exactly(queries, lambda start: vectors[start : start + 250], 100)
+    changed = set(range(0, 600, 2))
+    expected = measure_plan(codes, queries, np.where(correct % 2, correct, -1), 0.9)
+    stale = np.where(correct % 2, correct, (correct + 300) % 600)
+    assert measure_plan(codes, queries, stale, 0.9, changed=changed) == expected
+    assert measure_plan(codes, queries, stale, 0.9) != expected
+    assert measure_plan(codes, queries, stale, 0.9, changed=set(range(600))) == SearchPlan(0.9)
+
+
+def test_tuning_and_rebuilding_exclude_each_other(small_index, monkeypatch):
+    held, measure = [], IVFIndex._measure
+    monkeypatch.setattr(
+        IVFIndex,
+        "_measure",
+        lambda self, *given: held.append(self._rebuild_lock.locked()) or measure(self, *given),
+    )
+    small_index.tune(recall=0.9)
+    assert held == [True]
+    assert not small_index._rebuild_lock.locked()
+
+
+def test_a_new_plan_takes_effect_together_with_its_codes(small_index, monkeypatch):
+    """What a search would use is compared after the new plan was measured and before its codes are used."""
+    index = small_index
+    before, seen, encode_changes = (
+        (index._codes, index.plan, index._trained_count),
+        [],
+        IVFIndex._encode_changes,
+    )
+    monkeypatch.setattr(
+        IVFIndex,
+        "_encode_changes",
+        lambda self, codes: (
+            seen.append((self._codes, self.plan, self._trained_count)) or encode_changes(self, codes)
+        ),
+    )
+    index.add(np.arange(600, 2600), catalog_vectors(2000, DIM, seed=2))
+    index.wait()
+    assert seen == [before]
+    assert index._codes is not before[0]
+    assert index.plan is not before[1]
+    assert index._trained_count == 2600
 
 
 @pytest.fixture

@@ -10,7 +10,9 @@ replaced, so they need segments that are built again; `benchmarks/index_millions
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -71,6 +73,21 @@ READ_CHUNK = 4096
 """Vectors that a measurement copies each time it holds the lock. A starting point, not measured."""
 
 
+@dataclass(frozen=True)
+class _Next:
+    """What takes effect together with new codes.
+
+    Args:
+        plan: The plan that was measured on them.
+        trained_count: Number of vectors that their lists were made for.
+        changed: Changes before they were trained.
+    """
+
+    plan: SearchPlan
+    trained_count: int
+    changed: int
+
+
 class IVFIndex(ScanIndex):
     """Approximate search in inverted lists of 4-bit codes, with exact scores. See `metaxc.index.interface.Index`.
 
@@ -94,7 +111,8 @@ class IVFIndex(ScanIndex):
         super().__init__(dim, seed)
         self.plan = SearchPlan(_validate_recall(recall))
         self._trained_count = 0
-        self._changed = 0
+        self._changed = 0  # vectors that were added or removed since the recall was measured
+        self._next: _Next | None = None
         self._sample_queries: Floats | None = None
 
     def __repr__(self) -> str:
@@ -104,11 +122,6 @@ class IVFIndex(ScanIndex):
                 f"4-bit codes in {len(self._codes.layout):,} lists, recall@10 {self.plan.recall:.3f} measured"
             )
         return f"IVFIndex({len(self):,} vectors of {self.dim} dimensions, {lists})"
-
-    def add(self, keys: Keys, vectors: Floats) -> None:
-        """Add or replace vectors. The first vectors of an index are encoded before the call returns."""
-        self._changed += len(keys)
-        super().add(keys, vectors)
 
     def search(self, vectors: Floats, k: int, allowed: Keys | None = None) -> tuple[Keys, Floats]:
         """Find the k best keys of each query; a filter does not reduce the number of results."""
@@ -138,15 +151,21 @@ class IVFIndex(ScanIndex):
         Returns:
             The new plan; its `recall` is the one that was measured.
         """
-        if queries is not None:
-            self._sample_queries = validate_vectors(queries, self.dim).copy()
-        self.wait()
-        codes = self._codes
-        if recall is not None:
-            self.plan = replace(self.plan, target=_validate_recall(recall))
-        if isinstance(codes, IVFCodes):
-            self.plan = self._measure(codes)
-        return self.plan
+        given = None if queries is None else validate_vectors(queries, self.dim).copy()
+        target = None if recall is None else _validate_recall(recall)
+        with self._rebuild_lock:  # no rebuild may replace the codes, or the plan, while they are measured
+            if given is not None:
+                self._sample_queries = given
+            plan, codes = self.plan, self._codes
+            if target is not None:
+                plan = replace(plan, target=target)
+            if isinstance(codes, IVFCodes):
+                plan = self._measure_used(codes, plan.target)
+            else:
+                with self._lock.writing():
+                    self.plan = plan
+        self._rebuild_if_needed(in_background=True)  # changes could not start one meanwhile
+        return plan
 
     @classmethod
     def restore(cls, keys: Keys, vectors: Floats, arrays: Arrays | None) -> IVFIndex:
@@ -245,8 +264,7 @@ class IVFIndex(ScanIndex):
             super()._rebuild()
             return
         try:
-            self._changed = 0
-            self.plan = self._measure(codes)
+            self._measure_used(codes, self.plan.target)
         finally:
             self._rebuild_lock.release()
 
@@ -256,22 +274,50 @@ class IVFIndex(ScanIndex):
             count = self._table.count
             directions = count_directions(count)
             layout_sample = self._draw_uniformly(directions * SAMPLE_PER_DIRECTION)
-        self._trained_count, self._changed = count, 0
+            changed = self._changed
+        self._next = _Next(self.plan, count, changed)
         return train_ivf_codes(sample, fit_sample, layout_sample, directions, self.seed)
 
     def _prepare_codes(self, codes: PQCodes) -> None:
-        if isinstance(codes, IVFCodes):
-            self.plan = self._measure(codes)
+        if isinstance(codes, IVFCodes) and self._next is not None:
+            # Only this thread knows the new codes, so they need no lock.
+            self._next = replace(self._next, plan=self._measure(codes, self.plan.target, nullcontext))
 
-    def _measure(self, codes: IVFCodes) -> SearchPlan:
+    def _use_codes(self, codes: PQCodes) -> None:
+        super()._use_codes(codes)
+        if self._next is not None:
+            self.plan, self._trained_count = self._next.plan, self._next.trained_count
+            self._changed -= self._next.changed
+            self._next = None
+
+    def _record_changes(self, rows: Rows, count: int) -> None:
+        super()._record_changes(rows, count)
+        self._changed += count
+
+    def _measure_used(self, codes: IVFCodes, target: float) -> SearchPlan:
+        """Measure the codes that are searched and use the new plan; needs the rebuild lock, not the other one."""
+        try:
+            with self._lock.writing():
+                self._changed_rows, self._changed = set(), 0
+            plan = self._measure(codes, target, self._lock.reading)
+            with self._lock.writing():
+                self.plan = plan
+        finally:
+            self._changed_rows = None
+        return plan
+
+    def _measure(
+        self, codes: IVFCodes, target: float, reading: Callable[[], AbstractContextManager[None]]
+    ) -> SearchPlan:
+        """The plan for codes; `reading` gives the lock that reading them needs."""
         queries = self._sample_queries
         if queries is None:
             with self._lock.reading():
                 drawn = self._draw_uniformly(2 * SAMPLE_QUERIES)
             queries = draw_queries(drawn, codes.layout.is_banded, self.seed)
         correct = find_exactly(queries, self._read_block, RESULT_COUNTS[-1])
-        with self._lock.reading():
-            return measure_plan(codes, queries, correct, self.plan.target)
+        changed = frozenset() if self._changed_rows is None else self._changed_rows
+        return measure_plan(codes, queries, correct, target, reading, changed)
 
     def _read_block(self, start: int) -> Floats:
         with self._lock.reading():

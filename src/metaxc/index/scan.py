@@ -82,7 +82,7 @@ class ScanIndex(TableIndex):
         self._faiss = import_extra("faiss", "serve")
         self.seed = seed
         self._codes: PQCodes | None = None
-        self._changed_rows: set[int] | None = None  # during a rebuild: rows that changed since it began
+        self._changed_rows: set[int] | None = None  # during work in the background: rows that changed since
         self._rebuild_thread: Thread | None = None
         self._rebuild_lock = Lock()
 
@@ -104,8 +104,7 @@ class ScanIndex(TableIndex):
                     encoded = self._codes.encode(vectors)
                 self._codes.write(rows, encoded)
                 self._codes.count_added(encoded)
-            if self._changed_rows is not None:
-                self._changed_rows.update(rows.tolist())
+            self._record_changes(rows, len(keys))
         self._rebuild_if_needed(in_background=not first)
 
     def remove(self, keys: Keys) -> None:
@@ -116,8 +115,7 @@ class ScanIndex(TableIndex):
             if self._codes is not None:
                 self._codes.copy_rows(moved, gaps)
                 self._codes.truncate(self._table.count)
-            if self._changed_rows is not None:
-                self._changed_rows.update(gaps.tolist())
+            self._record_changes(gaps, len(keys))
 
     def search(self, vectors: Floats, k: int, allowed: Keys | None = None) -> tuple[Keys, Floats]:
         """Find the k best keys of each query; a filter does not reduce the number of results."""
@@ -209,6 +207,11 @@ class ScanIndex(TableIndex):
         self._rebuild_thread = Thread(target=self._rebuild_in_background, name="index-rebuild")
         self._rebuild_thread.start()
 
+    def _record_changes(self, rows: Rows, count: int) -> None:
+        """Note that rows have new vectors, after `count` vectors were added or removed; called by the writer."""
+        if self._changed_rows is not None:
+            self._changed_rows.update(rows.tolist())
+
     def _needs_work(self) -> bool:
         """Whether there should be codes and are none, or the codes no longer fit the vectors."""
         codes = self._codes
@@ -229,7 +232,7 @@ class ScanIndex(TableIndex):
             self._prepare_codes(codes)
             with self._lock.writing():
                 self._encode_changes(codes)
-                self._codes = codes
+                self._use_codes(codes)
         finally:
             self._changed_rows = None
             self._rebuild_lock.release()
@@ -242,6 +245,10 @@ class ScanIndex(TableIndex):
 
     def _prepare_codes(self, codes: PQCodes) -> None:
         """Do what is needed between filling new codes and searching them, without holding the lock."""
+
+    def _use_codes(self, codes: PQCodes) -> None:
+        """Search new codes from now on; called by the writer."""
+        self._codes = codes
 
     def _draw_samples(self) -> tuple[Floats, Floats]:
         """Vectors to train codes on, and vectors to measure their error on."""

@@ -7,12 +7,13 @@ and shortlist positions of the correct results tell how far a search must go to 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 
-from metaxc.arrays import Doubles, Floats, Rows
+from metaxc.arrays import Doubles, Floats, Mask, Rows
 from metaxc.index.ivf_codes import IVFCodes
 from metaxc.index.topk import top_k
 
@@ -30,6 +31,9 @@ on: a plan for a recall of 0.95 has 0.965 on them. A starting point, not measure
 SCAN_SHARE = 0.6
 """Share of the permitted misses that may be in lists that are not scanned; the others may miss the shortlist. A
 starting point, not measured."""
+
+MEASURE_CHUNK = 8
+"""Queries that a measurement searches each time it holds the lock. A starting point, not measured."""
 
 DEEPEST = 100
 """Candidates per result in the longest shortlist that is measured."""
@@ -128,7 +132,14 @@ def find_exactly(queries: Floats, read_block: Callable[[int], Floats], k: int) -
     return rows
 
 
-def measure_plan(codes: IVFCodes, queries: Floats, correct: Rows, target: float) -> SearchPlan:
+def measure_plan(
+    codes: IVFCodes,
+    queries: Floats,
+    correct: Rows,
+    target: float,
+    reading: Callable[[], AbstractContextManager[None]] = nullcontext,
+    changed: Container[int] = frozenset(),
+) -> SearchPlan:
     """Find the smallest plan whose recall on sample queries is that of the target, with a margin.
 
     Args:
@@ -136,56 +147,95 @@ def measure_plan(codes: IVFCodes, queries: Floats, correct: Rows, target: float)
         queries: (n, dim) sample queries.
         correct: (n, 100) rows of their correct results; −1 and rows without a code are ignored.
         target: Recall in 0 … 1; 1 scans all codes.
+        reading: Gives the lock to hold while the codes are read. It is held for `MEASURE_CHUNK` queries at a time, so
+            that those who want to change the codes do not wait for the whole measurement.
+        changed: Rows whose vectors have changed since `correct` was found, which are ignored; may grow meanwhile.
     """
-    if target >= 1 or not len(queries) or not len(codes):
+    measurement = _Measurement(codes, queries, correct, reading, changed)
+    if not len(codes) or not measurement.current(correct).any():
         return SearchPlan(target)
     misses = (1 - target) * (1 - MARGIN)
-    correct = np.where(correct < len(codes), correct, -1)
-    before = _count_codes_before(codes, queries, correct)
+    before = measurement.count_codes_before()
     plans = []
     for k in RESULT_COUNTS:
-        wanted, needed = correct[:, :k], before[:, :k]
-        share = float(np.quantile(needed[wanted >= 0], 1 - SCAN_SHARE * misses)) / len(codes)
+        needed = before[:, :k]
+        count, share = max(1, len(codes)), 1.0
+        if target < 1:
+            share = float(np.quantile(needed[needed >= 0], 1 - SCAN_SHARE * misses)) / count
         while True:
-            share = min(1.0, max(share, 1 / len(codes)))
-            depth, recall = _measure_depth(codes, queries, wanted, share, 1 - misses)
+            share = min(1.0, max(share, 1 / count))
+            depth, recall = measurement.find_depth(k, share, 1 - misses)
             if recall >= 1 - misses or share == 1.0:
                 break
             share *= 1.3
         plans.append((share, float(depth), recall))
     few, many = plans
-    return SearchPlan(target, (few[0], max(few[0], many[0])), (few[1], max(few[1], many[1])), few[2])
+    depths = (few[1], max(few[1], many[1]))
+    if target >= 1:
+        unmeasured = SearchPlan(target).depths
+        depths = (max(depths[0], unmeasured[0]), max(depths[1], unmeasured[1]))
+    return SearchPlan(target, (few[0], max(few[0], many[0])), depths, few[2])
 
 
-def _count_codes_before(codes: IVFCodes, queries: Floats, correct: Rows) -> Doubles:
-    """(n, k): codes that are scanned until the list of each correct row has been scanned."""
-    needed = np.zeros(correct.shape)
-    for line, (scores, rows) in enumerate(zip(codes.layout.score_lists(queries), correct, strict=True)):
-        order = np.argsort(-scores, kind="stable")
-        total = np.empty(len(order))
-        total[order] = np.cumsum(codes.sizes[order])
-        needed[line] = total[codes.lists_of(rows)]
-    return needed
+@dataclass(frozen=True)
+class _Measurement:
+    """Searches for sample queries in pieces, with a lock held for each of them. See `measure_plan` for the fields."""
 
+    codes: IVFCodes
+    queries: Floats
+    correct: Rows
+    reading: Callable[[], AbstractContextManager[None]]
+    changed: Container[int]
 
-def _measure_depth(
-    codes: IVFCodes, queries: Floats, wanted: Rows, share: float, recall: float
-) -> tuple[int, float]:
-    """The shortest shortlist with a recall, or the longest that is measured, and the recall that it has."""
-    k = wanted.shape[1]
-    deepest = min(DEEPEST * k, len(codes))
-    scanned = max(int(np.ceil(share * len(codes))), deepest)
-    shortlists, _ = codes.search_lists(queries, deepest, scanned)
-    places = np.full(wanted.shape, deepest)
-    for line, (rows, shortlist) in enumerate(zip(wanted, shortlists, strict=True)):
-        order = np.argsort(shortlist)
-        at = np.minimum(np.searchsorted(shortlist, rows, sorter=order), deepest - 1)
-        found = shortlist[order[at]] == rows
-        places[line, found] = order[at[found]]
-    places = np.sort(places[wanted >= 0])
-    last = places[min(len(places) - 1, int(np.ceil(recall * len(places))) - 1)]
-    depth = int(min(last + 1, deepest))
-    return depth, float(np.mean(places < depth))
+    def current(self, rows: Rows) -> Mask:
+        """Which rows still have a code, and the vector that they had."""
+        count = len(self.codes)
+        known = [0 <= row < count and row not in self.changed for row in rows.ravel().tolist()]
+        return np.array(known, np.bool_).reshape(rows.shape)
+
+    def pieces(self) -> Iterator[slice]:
+        """Parts of the queries, one after the other, while the lock is held."""
+        for start in range(0, len(self.queries), MEASURE_CHUNK):
+            with self.reading():
+                yield slice(start, start + MEASURE_CHUNK)
+
+    def count_codes_before(self) -> Doubles:
+        """(n, 100): codes that are scanned until the list of each correct row has been scanned; −1 if ignored."""
+        codes, needed = self.codes, np.full(self.correct.shape, -1.0)
+        for piece in self.pieces():
+            rows = self.correct[piece]
+            current = self.current(rows)
+            for line, scores in enumerate(codes.layout.score_lists(self.queries[piece])):
+                order = np.argsort(-scores, kind="stable")
+                total = np.empty(len(order))
+                total[order] = np.cumsum(codes.sizes[order])
+                kept = current[line]
+                needed[piece][line, kept] = total[codes.lists_of(rows[line, kept])]
+        return needed
+
+    def find_depth(self, k: int, share: float, recall: float) -> tuple[int, float]:
+        """The shortest shortlist for k results that has a recall, or the longest that is measured, and its recall."""
+        codes, deepest = self.codes, max(1, min(DEEPEST * k, len(self.codes)))
+        places = np.full((len(self.queries), k), -1)
+        for piece in self.pieces():
+            wanted = self.correct[piece, :k]
+            current = self.current(wanted)
+            # Not more codes than a search would scan: the shortlist is padded if they are fewer than its length.
+            scanned = int(np.ceil(share * len(codes)))
+            shortlists, _ = codes.search_lists(self.queries[piece], deepest, scanned)
+            for line, shortlist in enumerate(shortlists):
+                rows = wanted[line, current[line]]
+                order = np.argsort(shortlist)
+                at = np.minimum(np.searchsorted(shortlist, rows, sorter=order), deepest - 1)
+                places[piece][line, current[line]] = np.where(
+                    shortlist[order[at]] == rows, order[at], deepest
+                )
+        found = np.sort(places[places >= 0])
+        if not len(found):
+            return deepest, 0.0
+        last = found[min(len(found) - 1, int(np.ceil(recall * len(found))) - 1)]
+        depth = int(min(last + 1, deepest))
+        return depth, float(np.mean(found < depth))
 
 
 def _power_law(values: tuple[float, float], k: float) -> float:
