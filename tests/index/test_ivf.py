@@ -9,7 +9,7 @@ from index_worlds import brute_force, catalog_vectors, recall
 
 from metaxc.artifacts import load_arrays, save_arrays, write_manifest
 from metaxc.errors import DataError, ModelError
-from metaxc.index import IVFIndex, ivf, load_index
+from metaxc.index import IVFIndex, ivf, load_index, search_plan
 from metaxc.index.ivf_codes import IVFCodes
 from metaxc.index.list_layout import ListLayout, take_lists
 from metaxc.index.search_plan import SearchPlan, draw_queries, find_exactly, measure_plan
@@ -153,7 +153,7 @@ def test_the_recall_is_measured_again_after_many_changes(monkeypatch):
     index.add(np.arange(60), catalog_vectors(60, DIM, seed=2))
     index.wait()
     assert not measured
-    index.add(np.arange(150), catalog_vectors(150, DIM, seed=2))
+    index.remove(np.arange(60))
     index.wait()
     assert measured == [1]
     assert index._codes is before
@@ -241,6 +241,31 @@ def test_a_new_plan_takes_effect_together_with_its_codes(small_index, monkeypatc
     assert index._codes is not before[0]
     assert index.plan is not before[1]
     assert index._trained_count == 2600
+
+
+def test_a_missed_recall_is_reported(monkeypatch, caplog):
+    """Shortlists of one candidate per result cannot reach it, however many codes are scanned."""
+    monkeypatch.setattr(ivf, "MIN_VECTORS", 64)
+    index = IVFIndex(DIM, recall=0.99)
+    assert index.measured_recall is None
+    vectors = np.random.default_rng(0).standard_normal((600, DIM)).astype(np.float32)
+    index.add(np.arange(600), vectors)
+    assert index.measured_recall == index.plan.recall >= 0.99
+    assert not caplog.records
+    monkeypatch.setattr(search_plan, "DEEPEST", 1)
+    index.tune()
+    assert 0 < index.measured_recall < 0.99
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"{index.measured_recall:.3f} measured, 0.990 asked for" in record.getMessage()
+
+
+def test_an_index_from_vectors_and_codes_keeps_the_codes_and_measures_them(small_index):
+    codes, vectors = small_index._codes, small_index._table.vectors[:600].copy()
+    index = IVFIndex.from_vectors(np.arange(600), vectors, codes)
+    assert index._codes is codes
+    assert index._trained_count == 600
+    assert index.plan == small_index.plan
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ replaced, so they need segments that are built again; `benchmarks/index_millions
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ from metaxc.index.search_plan import (
     measure_plan,
 )
 from metaxc.index.vector_table import validate_k, validate_vectors
+
+log = logging.getLogger(__name__)
 
 RECALL = 0.95
 """Recall@10 that a search reaches if nothing else is asked for."""
@@ -118,10 +121,23 @@ class IVFIndex(ScanIndex):
     def __repr__(self) -> str:
         lists = "no lists yet"
         if isinstance(self._codes, IVFCodes):
-            lists = (
-                f"4-bit codes in {len(self._codes.layout):,} lists, recall@10 {self.plan.recall:.3f} measured"
-            )
+            measured = self.measured_recall
+            recall = "not measured" if measured is None else f"{measured:.3f} measured"
+            lists = f"4-bit codes in {len(self._codes.layout):,} lists, recall@10 {recall}"
         return f"IVFIndex({len(self):,} vectors of {self.dim} dimensions, {lists})"
+
+    @property
+    def measured_recall(self) -> float | None:
+        """Recall@10 on the sample queries when it was last measured; None before that, and without lists.
+
+        The plan was fitted to the same queries, so other queries of their kind may find a little less.
+        """
+        return self.plan.recall if self.plan.recall > 0 and isinstance(self._codes, IVFCodes) else None
+
+    def remove(self, keys: Keys) -> None:
+        """Remove vectors; an unknown key is a `DataError`."""
+        super().remove(keys)
+        self._rebuild_if_needed(in_background=True)
 
     def search(self, vectors: Floats, k: int, allowed: Keys | None = None) -> tuple[Keys, Floats]:
         """Find the k best keys of each query; a filter does not reduce the number of results."""
@@ -149,7 +165,8 @@ class IVFIndex(ScanIndex):
             recall: Recall@10 to reach from now on; the one that the index was made with if None.
 
         Returns:
-            The new plan; its `recall` is the one that was measured.
+            The new plan; its `recall` is the one that was measured. If that is less than what was asked for, a warning
+            is logged.
         """
         given = None if queries is None else validate_vectors(queries, self.dim).copy()
         target = None if recall is None else _validate_recall(recall)
@@ -168,6 +185,17 @@ class IVFIndex(ScanIndex):
         return plan
 
     @classmethod
+    def from_vectors(cls, keys: Keys, vectors: Floats, codes: PQCodes | None = None) -> IVFIndex:
+        """Build an index of keys and vectors that have been validated; without codes, they are trained now."""
+        index = cls(vectors.shape[1])
+        index._table.upsert(keys, vectors)
+        index._codes, index._trained_count = codes, len(keys)
+        index._rebuild_if_needed(in_background=False)
+        if codes is not None and index._codes is codes:
+            index.tune()
+        return index
+
+    @classmethod
     def restore(cls, keys: Keys, vectors: Floats, arrays: Arrays | None) -> IVFIndex:
         """Build an index from what was saved: its vectors, validated, and its code arrays, None if it had none."""
         codes, plan, trained = None, None, len(keys)
@@ -183,6 +211,7 @@ class IVFIndex(ScanIndex):
         index._table.adopt(keys, vectors)
         index._codes, index._trained_count = codes, trained
         index.plan = plan or index.plan
+        index._warn_if_missed()
         index._rebuild_if_needed(in_background=False)
         return index
 
@@ -289,6 +318,7 @@ class IVFIndex(ScanIndex):
             self.plan, self._trained_count = self._next.plan, self._next.trained_count
             self._changed -= self._next.changed
             self._next = None
+            self._warn_if_missed()
 
     def _record_changes(self, rows: Rows, count: int) -> None:
         super()._record_changes(rows, count)
@@ -302,9 +332,20 @@ class IVFIndex(ScanIndex):
             plan = self._measure(codes, target, self._lock.reading)
             with self._lock.writing():
                 self.plan = plan
+                self._warn_if_missed()
         finally:
             self._changed_rows = None
         return plan
+
+    def _warn_if_missed(self) -> None:
+        recall = self.measured_recall
+        if recall is not None and recall < self.plan.target:
+            log.warning(
+                "The ivf index misses its recall@10: %.3f measured, %.3f asked for; "
+                "use the index scan or exact for these vectors, or ask for less",
+                recall,
+                self.plan.target,
+            )
 
     def _measure(
         self, codes: IVFCodes, target: float, reading: Callable[[], AbstractContextManager[None]]
