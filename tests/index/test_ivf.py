@@ -268,6 +268,32 @@ def test_an_index_from_vectors_and_codes_keeps_the_codes_and_measures_them(small
     assert index.plan == small_index.plan
 
 
+def test_recall_after_churn_is_that_of_a_fresh_index(monkeypatch):
+    """At a recall that is tuned, so that a code in the wrong list is missed."""
+    monkeypatch.setattr(ivf, "MIN_VECTORS", 64)
+    random = np.random.default_rng(0)
+    count, fifth = 3000, 600
+    keys, vectors = np.arange(count), with_novelty(catalog_vectors(count, DIM, seed=1), seed=5)
+    index = IVFIndex(DIM + 1, recall=0.9)
+    index.add(keys, vectors)
+    for turn in range(5):
+        places = random.choice(count, fifth, replace=False)
+        index.remove(keys[places])
+        index.wait()
+        keys[places] = np.arange(fifth) + count + turn * fifth
+        vectors[places] = with_novelty(catalog_vectors(fifth, DIM, seed=10 + turn), seed=20 + turn)
+        index.add(keys[places], vectors[places])
+        index.wait()
+    fresh = IVFIndex(DIM + 1, recall=0.9)
+    fresh.add(keys, vectors)
+    queries = queries_with(0.3, 200)
+    correct = brute_force(dict(zip(keys.tolist(), vectors, strict=True)), queries, 10)
+    churned, anew = (recall(each.search(queries, 10)[0], correct) for each in (index, fresh))
+    assert max(index.plan.scanned(10, count), fresh.plan.scanned(10, count)) < 0.6 * count
+    assert anew < 1
+    assert churned == pytest.approx(anew, abs=0.03)
+
+
 @pytest.fixture
 def folder(world, tmp_path):
     world[0].save(tmp_path / "index", {"mark": 1})
