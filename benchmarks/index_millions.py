@@ -2,6 +2,12 @@
 
     python benchmarks/index_millions.py --out benchmarks/results/index_millions.json
 
+How long this takes is not known yet: it has not been run at these sizes. It prints its progress and writes the result
+after each part, so a run that is stopped leaves what it has measured. Allocations beyond `--memory-gb` fail; a part
+that does not fit is recorded as failed, and the next one follows. A trial of all parts, whose figures mean nothing:
+
+    python benchmarks/index_millions.py --sizes 5000 --dim 32 --queries 40 --lists-from 1000 --out trial.json
+
 Vectors come from a seeded generator that resembles a catalog: 20,000 topics of very different sizes in 300 areas, most
 of the variance in few directions, lognormal norms, and the novelty of an item (3 / (clicks + 3)) as last coordinate;
 queries have an exposure of 0.3. Single queries alternate between the searches that are compared, so that all are
@@ -15,6 +21,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import shlex
 import subprocess
 import sys
@@ -29,10 +36,9 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from metaxc.arrays import Floats, Keys
-from metaxc.index import Index, IVFIndex, load_index
+from metaxc.index import Index, IVFIndex, ivf, load_index
 
 K = 10
-QUERIES = 200
 TARGETS = (0.95, 0.99)
 SEED = 20_261
 BLOCK = 50_000
@@ -112,29 +118,23 @@ def compare_single(searches: dict[str, Callable[[Floats], object]], queries: Flo
     return {name: summary(taken) for name, taken in times.items()}
 
 
-def measure_searches(index: IVFIndex, queries: Floats, exact_queries: int) -> dict[str, Any]:
-    """Recall and single-query times for each target, beside exact search in the same index."""
+def measure_target(index: IVFIndex, queries: Floats, target: float, exact_queries: int) -> dict[str, Any]:
+    """Recall and single-query times for a target, beside exact search in the same index."""
     correct = index.search_exactly(queries, K)[0]
-    result: dict[str, Any] = {}
-    for target in TARGETS:
-        tune_s = timed(lambda target=target: index.tune(recall=target))[1] / 1000
-        searches = {"ivf": lambda q: index.search(q, K), "exact": lambda q: index.search_exactly(q, K)}
-        times = compare_single(searches, queries[:exact_queries])
-        times["ivf"] = compare_single({"ivf": searches["ivf"]}, queries)["ivf"]
-        result[str(target)] = {
-            "recall_at_10": recall(index.search(queries, K)[0], correct),
-            "recall_at_10_measured_when_tuned": round(index.plan.recall, 4),
-            "share_scanned": round(index.plan.shares[0], 5),
-            "shortlist": index.plan.depth(K),
-            "tune_processor_s": round(tune_s, 2),
-            **times,
-            "exact_over_ivf": round(
-                times["exact"]["processor_median_ms"] / times["ivf"]["processor_median_ms"], 1
-            ),
-        }
-    index.tune(recall=TARGETS[0])
-    result["recall_at_0.95_by_exposure"] = recall_by_exposure(index, queries[:100])
-    return result
+    tune_s = timed(lambda: index.tune(recall=target))[1] / 1000
+    searches = {"ivf": lambda q: index.search(q, K), "exact": lambda q: index.search_exactly(q, K)}
+    times = compare_single(searches, queries[:exact_queries])
+    ratio = times["exact"]["processor_median_ms"] / times["ivf"]["processor_median_ms"]
+    times["ivf"] = compare_single({"ivf": searches["ivf"]}, queries)["ivf"]
+    return {
+        "recall_at_10": recall(index.search(queries, K)[0], correct),
+        "recall_at_10_measured_when_tuned": index.measured_recall,
+        "share_scanned": round(index.plan.shares[0], 5),
+        "shortlist": index.plan.depth(K),
+        "tune_processor_s": round(tune_s, 2),
+        **times,
+        "exact_over_ivf": round(ratio, 1),
+    }
 
 
 def recall_by_exposure(index: IVFIndex, queries: Floats) -> dict[str, float]:
@@ -187,12 +187,12 @@ def measure_churn(
     }
 
 
-def measure_load(index: IVFIndex) -> dict[str, float]:
+def measure_load(index: IVFIndex, memory_gb: float) -> dict[str, float]:
     """Seconds to save the index and to load it in a new process, and the memory that it has there."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"
         saved = timed(lambda: index.save(path, {}))[0] / 1000
-        command = [sys.executable, __file__, "--load", str(path)]
+        command = [sys.executable, __file__, "--memory-gb", str(memory_gb), "--load", str(path)]
         loaded = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return {"save_s": round(saved, 2), **loaded}
 
@@ -235,57 +235,114 @@ def measure_hnsw(vectors: Floats, queries: Floats, index: IVFIndex) -> dict[str,
     return result
 
 
-def measure(count: int, dim: int, options: argparse.Namespace) -> dict[str, Any]:
-    """One row of the result."""
-    generator = Generator(dim)
-    queries, vectors = generator.queries(QUERIES), generator.vectors(count)
-    fresh = generator.vectors(10_000)
-    index = IVFIndex(dim + 1)
-    wall, used = timed(lambda: index.add(np.arange(count), vectors))
-    row: dict[str, Any] = {
-        "items": count,
-        "dim": dim + 1,
-        "build_s": round(wall / 1000, 1),
-        "build_processor_s": round(used / 1000, 1),
-    }
-    if count > options.churn_up_to and count > options.hnsw_up_to:
-        del vectors
-    row |= measure_searches(index, queries, options.exact_queries)
-    print(json.dumps(row), flush=True)
-    row["insert"] = measure_inserts(index, fresh)
-    row["load"] = measure_load(index)
+class Report:
+    """The rows of the result, written after each part so that a run that is stopped leaves what it has measured.
+
+    Args:
+        out: The result file; None only prints.
+    """
+
+    def __init__(self, out: Path | None):
+        self.out, self.rows = out, list[dict[str, Any]]()
+        self.run = describe_run()
+        self.started = time.perf_counter()
+
+    def start_row(self, row: dict[str, Any]) -> None:
+        """Begin the row of a size."""
+        self.rows.append(row)
+        self.say(f"{row['items']:,} vectors of {row['dim']} dimensions")
+
+    def part(self, name: str, work: Callable[[], dict[str, Any]]) -> bool:
+        """Measure one part of the last row; False if there was not enough memory for it."""
+        self.say(f"  {name} …")
+        try:
+            measured = work()
+        except (MemoryError, RuntimeError, subprocess.CalledProcessError) as error:
+            if isinstance(error, RuntimeError) and "memory" not in str(
+                error
+            ):  # torch has no error of its own for it
+                raise
+            measured = {"failed": f"{type(error).__name__}: {error}"}
+        self.rows[-1][name] = measured
+        self.say(f"  {name}: {json.dumps(measured)}")
+        if self.out:
+            result = self.run | {"rows": self.rows}
+            unfinished = self.out.with_name(self.out.name + ".part")
+            unfinished.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+            unfinished.replace(self.out)
+        return "failed" not in measured
+
+    def say(self, text: str) -> None:
+        """Print a line with the seconds since the start."""
+        print(f"{time.perf_counter() - self.started:8.1f} s  {text}", flush=True)
+
+
+def measure(count: int, options: argparse.Namespace, report: Report) -> None:
+    """One row of the result, part by part."""
+    report.start_row({"items": count, "dim": options.dim + 1})
+    generator = Generator(options.dim)
+    queries = generator.queries(options.queries)
+    kept: dict[str, Floats] = {}
+    index = IVFIndex(options.dim + 1)
+
+    def build() -> dict[str, Any]:
+        kept["vectors"] = generator.vectors(count)
+        wall, used = timed(lambda: index.add(np.arange(count), kept["vectors"]))
+        return {"s": round(wall / 1000, 1), "processor_s": round(used / 1000, 1), "index": repr(index)}
+
+    if not report.part("build", build):
+        return
+    if count > max(options.churn_up_to, options.hnsw_up_to):
+        kept.clear()
+    for target in TARGETS:
+        report.part(
+            f"target_{target}",
+            lambda target=target: measure_target(index, queries, target, options.exact_queries),
+        )
+    index.tune(recall=TARGETS[0])
+    report.part("recall_by_exposure", lambda: recall_by_exposure(index, queries[:100]))
+    report.part("load", lambda: measure_load(index, options.memory_gb))
     if count <= options.hnsw_up_to:
-        row["hnsw32"] = measure_hnsw(vectors, queries, index)
+        report.part("hnsw32", lambda: measure_hnsw(kept["vectors"], queries, index))
+    report.part("insert", lambda: measure_inserts(index, generator.vectors(min(10_000, count // 10))))
     if count <= options.churn_up_to:
-        row["churn"] = measure_churn(index, generator, vectors, queries)
-    return row
+        report.part("churn", lambda: measure_churn(index, generator, kept["vectors"], queries))
+
+
+def limit_memory(gigabytes: float) -> None:
+    """Let allocations beyond a limit fail in this process, instead of taking the memory of others."""
+    limit = int(gigabytes * 2**30)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--dim", type=int, default=384)
+    parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--exact-queries", type=int, default=30)
     parser.add_argument("--hnsw-up-to", type=int, default=1_000_000, help="largest size for HNSW")
     parser.add_argument("--churn-up-to", type=int, default=1_000_000, help="largest size for churn")
+    parser.add_argument(
+        "--lists-from", type=int, default=ivf.MIN_VECTORS, help="smallest size for lists, for a trial"
+    )
+    parser.add_argument("--memory-gb", type=float, default=12.0, help="most memory that may be allocated")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--load", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     import faiss
 
+    limit_memory(options.memory_gb)
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
     with threadpool_limits(1):
         if options.load:
             load(options.load)
             return
-        rows: list[dict[str, Any]] = []
+        ivf.MIN_VECTORS = options.lists_from
+        report = Report(options.out)
         for size in options.sizes:
-            rows.append(measure(size, options.dim, options))
-            print(json.dumps(rows[-1]), flush=True)
-            if options.out:
-                result = describe_run() | {"rows": rows}
-                options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+            measure(size, options, report)
 
 
 def describe_run() -> dict[str, Any]:
