@@ -175,13 +175,15 @@ def test_a_writer_gets_in_between_the_pieces_of_a_measurement(small_index, monke
     """The writer starts while the first piece holds the lock, and must have finished before the last one."""
     index = small_index
     writer = threading.Thread(target=index.add, args=(np.arange(5), catalog_vectors(5, DIM, seed=2)))
-    waited, search, reading = [], IVFCodes.search_lists, index._lock.reading
+    waited, sizes, changed = [], [], []
+    search, reading, measure = IVFCodes.search_lists, index._lock.reading, ivf.measure_plan
 
-    def observed_search(*given):
+    def observed_search(self, queries, *given):
         if writer.ident is None:
             writer.start()
         waited.append(writer.is_alive())
-        return search(*given)
+        sizes.append(len(queries))
+        return search(self, queries, *given)
 
     def reading_after_the_writer():
         if writer.ident is not None:
@@ -190,10 +192,13 @@ def test_a_writer_gets_in_between_the_pieces_of_a_measurement(small_index, monke
 
     monkeypatch.setattr(IVFCodes, "search_lists", observed_search)
     monkeypatch.setattr(index._lock, "reading", reading_after_the_writer)
+    monkeypatch.setattr(ivf, "measure_plan", lambda *given: changed.append(given[-1]) or measure(*given))
     index.tune()
     writer.join()
     assert waited[0]
     assert not waited[-1]
+    assert max(sizes) == search_plan.MEASURE_CHUNK < search_plan.SAMPLE_QUERIES
+    assert changed == [set(range(5))]
 
 
 def test_rows_that_changed_during_a_measurement_are_ignored(small_index):
