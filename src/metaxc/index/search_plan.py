@@ -160,7 +160,7 @@ def measure_plan(
     for k in RESULT_COUNTS:
         needed = before[:, :k]
         count, share = max(1, len(codes)), 1.0
-        if target < 1:
+        if target < 1 and (needed >= 0).any():
             share = float(np.quantile(needed[needed >= 0], 1 - SCAN_SHARE * misses)) / count
         while True:
             share = min(1.0, max(share, 1 / count))
