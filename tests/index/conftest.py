@@ -1,6 +1,6 @@
 import pytest
 
-from metaxc.index import scan
+from metaxc.index import ivf, scan
 
 
 @pytest.fixture
@@ -10,3 +10,11 @@ def small_scan(monkeypatch):
     monkeypatch.setattr(scan, "SHORTLIST", 60)
     monkeypatch.setattr(scan, "MAX_EXACT_ALLOWED", 20)
     monkeypatch.setattr(scan, "SHORTLIST_DIVISOR", 1)
+
+
+@pytest.fixture
+def small_ivf(monkeypatch):
+    """Lists are used from a few dozen vectors on, so that small tests cover them."""
+    monkeypatch.setattr(ivf, "MIN_VECTORS", 64)
+    monkeypatch.setattr(ivf, "MAX_EXACT_ALLOWED", 20)
+    monkeypatch.setattr(ivf, "SHORTLIST_DIVISOR", 1)

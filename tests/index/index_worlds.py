@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from metaxc.index import ExactIndex, ScanIndex
+from metaxc.index import ExactIndex, IVFIndex, ScanIndex
+from metaxc.index.search_plan import SearchPlan
 
-KINDS = [ExactIndex, ScanIndex]
+
+class ThoroughIVFIndex(IVFIndex):
+    """Scans all lists for a shortlist of 60, as the small `scan` index of the tests, so that its results are exact."""
+
+    def __init__(self, dim: int, seed: int = 0, recall: float = 1.0):
+        super().__init__(dim, seed, recall)
+        self.plan = SearchPlan(recall, depths=(60.0, 600.0))
+
+    def _measure(self, codes, target, reading):
+        return self.plan
+
+
+KINDS = [ExactIndex, ScanIndex, ThoroughIVFIndex]
 
 
 def catalog_vectors(count: int, dim: int, seed: int, centres: int = 50):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from index_worlds import KINDS, brute_force, catalog_vectors, stored_vectors
 
-from metaxc.index import ScanIndex, load_index, scan
+from metaxc.index import ScanIndex, ivf, load_index, scan
 
 DIM = 9
 
@@ -83,7 +83,10 @@ def test_results_equal_brute_force_after_any_changes(of_kind, tmp_path):
         kind = of_kind
         folder = tmp_path / "index"
 
-    with patch.multiple(scan, MIN_VECTORS=64, SHORTLIST=80, MAX_EXACT_ALLOWED=10, SHORTLIST_DIVISOR=1):
+    with (
+        patch.multiple(scan, MIN_VECTORS=64, SHORTLIST=80, MAX_EXACT_ALLOWED=10, SHORTLIST_DIVISOR=1),
+        patch.multiple(ivf, MIN_VECTORS=64, MAX_EXACT_ALLOWED=10, SHORTLIST_DIVISOR=1),
+    ):
         run_state_machine_as_test(
             ChangesOfKind,
             settings=settings(max_examples=40, stateful_step_count=20, deadline=None, derandomize=True),

@@ -12,7 +12,7 @@ from metaxc.index import ScanIndex, load_index
 DIM = 24
 
 
-@pytest.mark.usefixtures("small_scan")
+@pytest.mark.usefixtures("small_scan", "small_ivf")
 @pytest.mark.parametrize("kind", KINDS)
 class TestEveryIndex:
     def filled(self, kind, count=600, dim=DIM):
@@ -172,7 +172,12 @@ class TestEveryIndex:
         index.remove(index.search(catalog_vectors(1, DIM, 8), 50)[0][0])
         index.save(tmp_path / "index", {"mark": 17, "model": "ä"})
         loaded, facts = load_index(tmp_path / "index")
-        assert (type(loaded), loaded.dim, len(loaded), facts) == (kind, DIM, 550, {"mark": 17, "model": "ä"})
+        assert (loaded.kind, loaded.dim, len(loaded), facts) == (
+            kind.kind,
+            DIM,
+            550,
+            {"mark": 17, "model": "ä"},
+        )
         queries = catalog_vectors(20, DIM, seed=3)
         for new in (index, loaded):
             new.add(np.array([9_000_000]), 9 * queries[:1])

@@ -9,8 +9,8 @@ import pytest
 from index_worlds import catalog_vectors, stored_vectors
 
 from metaxc.artifacts import load_arrays, save_arrays, save_json, write_manifest
-from metaxc.errors import MetaxcError, ModelError
-from metaxc.index import ExactIndex, ScanIndex, build_index, choose_index, load_index, pq_codes
+from metaxc.errors import DataError, MetaxcError, ModelError
+from metaxc.index import ExactIndex, IVFIndex, ScanIndex, build_index, choose_index, load_index, pq_codes
 from metaxc.index.interface import SCAN_DIM, SCAN_FROM
 
 DIM = 10
@@ -29,6 +29,29 @@ def test_many_vectors_get_a_scan_index():
     assert isinstance(index, ScanIndex)
     assert (len(index), index.dim) == (0, 64)
     assert reason.startswith(f"scan: {SCAN_FROM:,} vectors")
+
+
+@pytest.mark.parametrize("count", [SCAN_FROM, 200_000, 1_000_000, 50_000_000])
+def test_no_number_of_vectors_gets_an_ivf_index_by_itself(count):
+    assert type(choose_index(count, 64)[0]) is ScanIndex
+    assert type(choose_index(count, 63)[0]) is ExactIndex
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("exact", ExactIndex), ("scan", ScanIndex), ("ivf", IVFIndex)]
+)
+def test_the_kind_that_is_asked_for_is_made(kind, expected):
+    index, reason = choose_index(3, 8, kind)
+    assert (type(index), len(index), index.dim) == (expected, 0, 8)
+    assert reason == f"{kind}: 3 vectors; this kind was asked for"
+    built, _ = build_index(np.array([4, 2]), np.eye(2, dtype=np.float32), kind=kind)
+    assert type(built) is expected
+    assert built.search(np.array([[0.1, 0.9]], np.float32), 1)[0].tolist() == [[2]]
+
+
+def test_an_unknown_kind_is_an_error_that_names_the_kinds():
+    with pytest.raises(DataError, match="exact or scan or ivf"):
+        choose_index(3, 8, "hnsw")
 
 
 def test_short_vectors_get_an_exact_index():

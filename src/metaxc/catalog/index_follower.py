@@ -17,7 +17,7 @@ from metaxc.catalog.schema import VECTOR_COLUMNS, decode_item_vectors, placehold
 from metaxc.catalog.store import Store, read_sequence
 from metaxc.emmett import Emmett
 from metaxc.errors import MetaxcError
-from metaxc.index import SCAN_FROM, Index, build_index, choose_index, load_index
+from metaxc.index import SCAN_FROM, Index, build_index, choose_kind, load_index
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class IndexFollower:
     @property
     def reason(self) -> str:
         """Why the index is of its kind."""
-        chosen, reason = choose_index(len(self.index), self.dim)
+        chosen, reason = choose_kind(len(self.index), self.dim)
         return reason if chosen.kind == self.index.kind else self._reason
 
     def catch_up(self) -> None:
@@ -134,7 +134,10 @@ class IndexFollower:
                 index, facts = load_index(folder)
                 belongs = (facts["uuid"], facts["model"]) == (self.store.uuid, self.store.metadata["model"])
                 if belongs and index.dim == self.dim and 0 <= int(facts["sequence"]) <= self.store.sequence:
-                    return index, choose_index(len(index), self.dim)[1], int(facts["sequence"])
+                    reason = choose_kind(len(index), self.dim)[1]
+                    if index.kind == "ivf":  # not chosen by itself
+                        reason = "ivf: the saved index is of this kind"
+                    return index, reason, int(facts["sequence"])
                 log.warning("The saved index belongs to another state of the catalog; rebuilding it")
             except (MetaxcError, KeyError, TypeError, ValueError) as error:
                 log.warning("The saved index cannot be used; rebuilding it: %s", str(error).splitlines()[0])
@@ -151,10 +154,10 @@ class IndexFollower:
 
     def _rebuild_if_outgrown(self) -> None:
         """Where the catalog has outgrown its kind of index, build one of another kind in the background."""
-        if self.index.kind == "scan" or len(self.index) < SCAN_FROM:
+        if self.index.kind != "exact" or len(self.index) < SCAN_FROM:
             return
         with self._lock:
-            outgrown = choose_index(len(self.index), self.dim)[0].kind != self.index.kind
+            outgrown = choose_kind(len(self.index), self.dim)[0].kind != self.index.kind
             if self._rebuild is not None or not outgrown:
                 return
             self._rebuild = threading.Thread(target=self._rebuild_index, name="metaxc-index", daemon=True)

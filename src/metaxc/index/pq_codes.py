@@ -128,7 +128,7 @@ class PQCodes:
         index = faiss.IndexPQFastScan(dim + dim % 2, (dim + 1) // 2, 4, faiss.METRIC_INNER_PRODUCT)
         index.pq.cp.niter, index.pq.cp.seed = KMEANS_ITERATIONS, seed
         index.pq.cp.min_points_per_centroid = 1  # no warning for a small index
-        index.train(_pad_to_even(sample))
+        index.train(pad_to_even(sample))
         codes = cls(dim, index)
         measured = codes.encode(fit_sample)
         codes.fit.max_error = float(codes.encode(sample).errors.max(initial=0.0))
@@ -138,9 +138,14 @@ class PQCodes:
     def __len__(self) -> int:
         return int(self._index.ntotal)
 
+    @property
+    def codec(self) -> Any:
+        """The `IndexPQFastScan` of faiss that encodes vectors."""
+        return self._index
+
     def encode(self, vectors: Floats) -> EncodedVectors:
         """Encode vectors (n, dim) for `write`; needs no lock."""
-        padded = _pad_to_even(vectors)
+        padded = pad_to_even(vectors)
         with self._on_one_thread() if len(padded) <= SINGLE_THREAD_MAX else nullcontext():
             codes = np.asarray(self._index.sa_encode(padded))
             error = padded - np.asarray(self._index.sa_decode(codes))
@@ -158,8 +163,7 @@ class PQCodes:
 
     def write(self, rows: Rows, encoded: EncodedVectors) -> None:
         """Write codes to rows (n,); rows beyond the end must follow it without a gap."""
-        largest = self.fit.max_error * (1 + ERROR_TOLERANCE)
-        self._write(rows, encoded.codes, encoded.errors > largest)
+        self._write(rows, encoded.codes, self._exceeds_training_error(encoded))
 
     def copy_rows(self, sources: Rows, targets: Rows) -> None:
         """Copy codes from rows to other rows."""
@@ -184,7 +188,7 @@ class PQCodes:
         Returns:
             rows (n, k), padded with −1, and approximate scores (n, k), best first.
         """
-        scores, rows = self._index.search(_pad_to_even(queries), k)
+        scores, rows = self._index.search(pad_to_even(queries), k)
         return rows, scores
 
     def to_arrays(self) -> Arrays:
@@ -228,6 +232,9 @@ class PQCodes:
                 self.is_outlier[rows] = is_outlier
                 self._find_outliers()
 
+    def _exceeds_training_error(self, encoded: EncodedVectors) -> Mask:
+        return encoded.errors > self.fit.max_error * (1 + ERROR_TOLERANCE)
+
     @contextmanager
     def _on_one_thread(self) -> Iterator[None]:
         threads = self._faiss.omp_get_max_threads()
@@ -260,7 +267,7 @@ def _sum(squares: Floats) -> float:
     return float(squares.sum(dtype=np.float64))
 
 
-def _pad_to_even(vectors: Floats) -> Floats:
+def pad_to_even(vectors: Floats) -> Floats:
     """The vectors with a zero appended if their length is odd, because two dimensions share a code."""
     if vectors.shape[1] % 2:
         vectors = np.pad(vectors, ((0, 0), (0, 1)))

@@ -82,7 +82,7 @@ class ScanIndex(TableIndex):
         self._faiss = import_extra("faiss", "serve")
         self.seed = seed
         self._codes: PQCodes | None = None
-        self._changed_rows: set[int] | None = None  # during a rebuild: rows that changed since it began
+        self._changed_rows: set[int] | None = None  # during work in the background: rows that changed since
         self._rebuild_thread: Thread | None = None
         self._rebuild_lock = Lock()
 
@@ -104,8 +104,7 @@ class ScanIndex(TableIndex):
                     encoded = self._codes.encode(vectors)
                 self._codes.write(rows, encoded)
                 self._codes.count_added(encoded)
-            if self._changed_rows is not None:
-                self._changed_rows.update(rows.tolist())
+            self._record_changes(rows, len(keys))
         self._rebuild_if_needed(in_background=not first)
 
     def remove(self, keys: Keys) -> None:
@@ -116,8 +115,7 @@ class ScanIndex(TableIndex):
             if self._codes is not None:
                 self._codes.copy_rows(moved, gaps)
                 self._codes.truncate(self._table.count)
-            if self._changed_rows is not None:
-                self._changed_rows.update(gaps.tolist())
+            self._record_changes(gaps, len(keys))
 
     def search(self, vectors: Floats, k: int, allowed: Keys | None = None) -> tuple[Keys, Floats]:
         """Find the k best keys of each query; a filter does not reduce the number of results."""
@@ -172,7 +170,7 @@ class ScanIndex(TableIndex):
         if is_allowed is not None:
             outliers = outliers[is_allowed[outliers]]
         uncertain: list[int] = []
-        dominated = _find_dominated(queries)
+        dominated = find_dominated(queries)
         for start in range(0, len(queries), CHUNK):
             found = codes.search(queries[start : start + CHUNK], shortlist)
             for query, (rows, approximate) in enumerate(zip(*found, strict=True), start):
@@ -200,9 +198,7 @@ class ScanIndex(TableIndex):
         return keys, scores
 
     def _rebuild_if_needed(self, in_background: bool) -> None:
-        codes, count = self._codes, self._table.count
-        needed = count >= MIN_VECTORS and (codes is None or codes.needs_retraining())
-        if not needed or not self._rebuild_lock.acquire(blocking=False):
+        if not self._needs_work() or not self._rebuild_lock.acquire(blocking=False):
             return
         if not in_background:
             self._rebuild()
@@ -210,6 +206,16 @@ class ScanIndex(TableIndex):
         # Not a daemon thread: a process that exits waits a second for it instead of stopping it inside faiss.
         self._rebuild_thread = Thread(target=self._rebuild_in_background, name="index-rebuild")
         self._rebuild_thread.start()
+
+    def _record_changes(self, rows: Rows, count: int) -> None:
+        """Note that rows have new vectors, after `count` vectors were added or removed; called by the writer."""
+        if self._changed_rows is not None:
+            self._changed_rows.update(rows.tolist())
+
+    def _needs_work(self) -> bool:
+        """Whether there should be codes and are none, or the codes no longer fit the vectors."""
+        codes = self._codes
+        return self._table.count >= MIN_VECTORS and (codes is None or codes.needs_retraining())
 
     def _rebuild_in_background(self) -> None:
         self._faiss.omp_set_num_threads(1)  # affects this thread only: the other cores serve searches
@@ -220,17 +226,29 @@ class ScanIndex(TableIndex):
         try:
             with self._lock.writing():
                 self._changed_rows = set()
-            with self._lock.reading():
-                sample, fit_sample = self._draw_samples()
-            codes = PQCodes.train(sample, fit_sample, self.seed)
+            codes = self._train_codes()
             while self._encode_next_chunk(codes):
                 pass
+            self._prepare_codes(codes)
             with self._lock.writing():
                 self._encode_changes(codes)
-                self._codes = codes
+                self._use_codes(codes)
         finally:
             self._changed_rows = None
             self._rebuild_lock.release()
+
+    def _train_codes(self) -> PQCodes:
+        """New codes without rows, trained on a sample of the vectors."""
+        with self._lock.reading():
+            sample, fit_sample = self._draw_samples()
+        return PQCodes.train(sample, fit_sample, self.seed)
+
+    def _prepare_codes(self, codes: PQCodes) -> None:
+        """Do what is needed between filling new codes and searching them, without holding the lock."""
+
+    def _use_codes(self, codes: PQCodes) -> None:
+        """Search new codes from now on; called by the writer."""
+        self._codes = codes
 
     def _draw_samples(self) -> tuple[Floats, Floats]:
         """Vectors to train codes on, and vectors to measure their error on."""
@@ -259,7 +277,7 @@ class ScanIndex(TableIndex):
         codes.write(rows, codes.encode(self._table.vectors[rows]))
 
 
-def _find_dominated(queries: Floats) -> Mask:
+def find_dominated(queries: Floats) -> Mask:
     """(n,) bool: the queries (n, dim) of which one coordinate outweighs all others `MAX_DOMINANCE` times."""
     squares = queries.astype(np.float64) ** 2
     largest = squares.max(axis=1, initial=0.0)

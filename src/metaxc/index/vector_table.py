@@ -60,6 +60,15 @@ class VectorTable:
         self._row_of.update(zip(keys[new].tolist(), rows[new].tolist(), strict=True))
         return rows
 
+    def adopt(self, keys: Keys, vectors: Floats) -> None:
+        """Let an empty table have the vectors (n, dim) of the keys (n,), without a copy where they may be written."""
+        self.keys = keys if keys.flags.writeable else keys.copy()
+        self.vectors = vectors if vectors.flags.writeable else vectors.copy()
+        self.count = len(keys)
+        self._row_of = dict(zip(keys.tolist(), range(len(keys)), strict=True))
+        if self.count < MIN_CAPACITY:
+            self._resize(MIN_CAPACITY)
+
     def remove(self, keys: Keys) -> tuple[Rows, Rows]:
         """Remove the keys and move the last rows into the gaps.
 
