@@ -20,7 +20,6 @@ from metaxc.tuning.calibration import (
     BONUSES,
     LADDERS,
     SLICE_COST,
-    SLICE_MARGIN,
     SLICE_PRICE,
     SLICE_WEIGHT,
     CalibrationChoice,
@@ -297,7 +296,7 @@ def test_items_with_a_few_clicks_do_not_pay_for_novel_ones(loss, reached):
 
     def quality(setting):
         step = place(setting)["exposure"]
-        return sliced(50, 10.0 + step, 41 - max(0, step - 4) * loss / SLICE_WEIGHT)
+        return sliced(50, 10.0 + step, 40 - max(0, step - 4) * loss / SLICE_WEIGHT)
 
     found = choose_calibration([Landscape(quality)], sliced(40, 0.0, 40), strength=1.0)
     assert place(found.setting)["exposure"] == reached
@@ -347,20 +346,10 @@ class TestPaidForItemsWithAFewClicks:
         quick = choose_calibration([Landscape(quality)], sliced(40, 0.0, 40), thorough=False)
         assert quick.setting.calibration.exposure_bonus == (0, 0, 0, 0, 0)
 
-    def test_up_to_a_margin_above_the_encoder(self):
-        """Nothing is paid beyond the margin; exactly as often as by the encoder is not enough."""
-
+    def test_and_not_where_they_are_found_as_often_as_by_the_encoder(self):
         def quality(setting):
             step = place(setting)["own"]
-            return sliced(50 - 0.01 * abs(step), 10.0, 40 + 0.5 * step)
-
-        found = choose_calibration([Landscape(quality)], sliced(40, 0.0, 40), cost=0.0)
-        assert found.quality.by_clicks[1] == 40 + SLICE_MARGIN
-
-    def test_and_not_where_they_are_found_more_often_than_by_the_encoder(self):
-        def quality(setting):
-            step = place(setting)["own"]
-            return sliced(50 - 0.1 * abs(step), 10.0, 40 + SLICE_MARGIN + 5 * step)
+            return sliced(50 - 0.1 * abs(step), 10.0, 40 + 5 * step)
 
         assert choose_calibration([Landscape(quality)], sliced(40, 0.0, 40), cost=0.0).quality.mean == 50
 
@@ -376,9 +365,9 @@ class TestTwoSearchesAreComparedByTheObjective:
     def test_novel_items_do_not_outweigh_items_with_a_few_clicks(self):
         lost = 2.0
         gained = SLICE_WEIGHT * lost
-        fair = self.choice(50, 20, 41)
-        assert self.choice(50, 20 + gained - 0.1, 41 - lost).worth < fair.worth
-        assert self.choice(50, 20 + gained + 0.1, 41 - lost).worth > fair.worth
+        fair = self.choice(50, 20, 40)
+        assert self.choice(50, 20 + gained - 0.1, 40 - lost).worth < fair.worth
+        assert self.choice(50, 20 + gained + 0.1, 40 - lost).worth > fair.worth
 
     def test_overall_accuracy_counts(self):
-        assert self.choice(51, 20, 41).worth == pytest.approx(self.choice(50, 20, 41).worth + SLICE_PRICE)
+        assert self.choice(51, 20, 40).worth == pytest.approx(self.choice(50, 20, 40).worth + SLICE_PRICE)

@@ -78,18 +78,16 @@ class MixedQuality(Quality):
         """H, the harmonic mean of `novel` and `observed`."""
         return float(harmonic_mean(np.array(self.novel), np.array(self.observed)))
 
-    def shortfall(self, other: MixedQuality, margin: float = 0.0) -> float:
-        """How far the slices by clicks are below those of another ranking, plus a margin; the sum. Each slice counts
-        over all queries or over the unfamiliar ones, whichever is further below, and by its number of pairs
-        (`SLICE_PRIOR`)."""
-        below = _missing(other.by_clicks + margin, self.by_clicks, other.pairs)
+    def shortfall(self, other: MixedQuality) -> float:
+        """How far the slices by clicks are below those of another ranking; the sum. Each slice counts over all queries
+        or over the unfamiliar ones, whichever is further below, and by its number of pairs (`SLICE_PRIOR`)."""
+        below = _missing(other.by_clicks, self.by_clicks, other.pairs)
         if (
             self.unfamiliar is not None
             and other.unfamiliar is not None
             and other.unfamiliar_pairs is not None
         ):
-            wanted = other.unfamiliar + margin
-            below = np.maximum(below, _missing(wanted, self.unfamiliar, other.unfamiliar_pairs))
+            below = np.maximum(below, _missing(other.unfamiliar, self.unfamiliar, other.unfamiliar_pairs))
         return float(below.sum())
 
     def to_dict(self) -> dict[str, float]:

@@ -1,10 +1,10 @@
 """Do items with a few clicks keep, on a fold that was not seen, what the constants promise them? Compared on folds.
 
-    python benchmarks/margins.py DATA... --encoders FOLDER --cache FOLDER --out benchmarks/results/margins.json
+    python benchmarks/few_clicks.py DATA... --encoders FOLDER --cache FOLDER --out benchmarks/results/few_clicks.json
 
 The constants of the calibration are chosen on all folds but one and judged on that one, in turn, under several rules
-(`metaxc.tuning.calibration`): how far above the encoder alone each slice of items by clicks should be, and what may be
-paid for that. The figures are the means over the folds that judge, minus the encoder alone. No test query is used.
+(`metaxc.tuning.calibration`): what a slice of items by clicks that is below the encoder alone counts, and what may be
+paid for it. The figures are the means over the folds that judge, minus the encoder alone. No test query is used.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ from metaxc.tuning.qualities import mean_mixed_quality
 
 RULES: dict[str, dict[str, float]] = {
     "as chosen": {},
-    "no margin": {"SLICE_MARGIN": 0.0, "SLICE_WEIGHT": 1.0, "SLICE_PRICE": 8.0, "SLICE_COST": 0.5},
-    "margin of 2": {"SLICE_MARGIN": 2.0},
+    "weight 1, half a point": {"SLICE_WEIGHT": 1.0, "SLICE_COST": 0.5},
 }
-"""Constants of `metaxc.tuning.calibration` that differ from the present ones; "no margin" is the rule before."""
+"""Constants of `metaxc.tuning.calibration` that differ from the present ones; the second is the rule before."""
 
 
 def subtract(found: MixedQuality, alone: MixedQuality) -> dict[str, Any]:
@@ -95,7 +94,7 @@ def main() -> None:
     parser.add_argument("data", nargs="+", type=Path, help="data set folders")
     parser.add_argument("--encoders", type=Path, required=True, help="folder that keeps adapted encoders")
     parser.add_argument("--cache", type=Path, help="folder for embeddings")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/margins.json"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/few_clicks.json"))
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -103,7 +102,7 @@ def main() -> None:
         lab = FoldLab(folder, options.encoders, options.cache)
         row: dict[str, Any] = {
             "commit": git_commit(Path(package.__file__).parent),
-            "command": f"python benchmarks/margins.py {folder.name}",
+            "command": f"python benchmarks/few_clicks.py {folder.name}",
             "data": lab.dataset.fingerprint,
             "seed": 0,
             "rules": compare(lab),
@@ -112,7 +111,7 @@ def main() -> None:
             slices = "  ".join(f"{one} {value:+.1f}" for one, value in found["by_clicks"].items())
             mean, novel = found["mean of P@1 and R@10"], found["novel R@10"]
             print(
-                f"{folder.name:15} {name:12} mean {mean:+.2f}  novel {novel:+.1f}  by clicks: {slices}",
+                f"{folder.name:15} {name:22} mean {mean:+.2f}  novel {novel:+.1f}  by clicks: {slices}",
                 flush=True,
             )
         merge_results(options.out, folder.name, row)
