@@ -138,7 +138,7 @@ def test_an_unknown_query_parameter_is_rejected(http):
     refused = http.get("/v1/items", params={"tags": "pets"})
     assert refused.status_code == 422
     assert refused.json()["got"] == "'tags'"
-    assert refused.json()["expected"] == "after, limit, state, tag"
+    assert refused.json()["expected"] == "after, filter, limit, state, tag"
     assert http.delete("/v1/items/any?force=1").status_code == 422
 
 
