@@ -8,7 +8,9 @@ then. They are never made anew.
 
 from __future__ import annotations
 
+import json
 import tarfile
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -167,8 +169,21 @@ def cut(dataset: Dataset, items: int, train: int, test: int) -> Dataset:
     return Dataset(dataset.items.take(rows), part(dataset.train, train), part(dataset.test, test), name="cut")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["torch", "auto"])
-def test_icd10cm(golden, backend):
+def train_on_icd10cm(backend: str) -> dict:
     dataset, _ = split(cut(SOURCES["icd10cm"].build(), 1000, 2000, 400), novel=0.1, seed=7)
-    golden(f"icd10cm_{backend}", result(Irene(IreneConfig(backend=backend)).fit(dataset), dataset))
+    return result(Irene(IreneConfig(backend=backend)).fit(dataset), dataset)
+
+
+@pytest.mark.slow
+def test_icd10cm(golden):
+    golden("icd10cm_torch", train_on_icd10cm("torch"))
+
+
+@pytest.mark.slow
+def test_icd10cm_with_the_fastest_backend():
+    """Its embeddings depend on the instructions that a processor has, and so do the constants chosen with them: the
+    accuracy is near that of torch, the answers need not be the same."""
+    recorded = json.loads((Path(__file__).parent / "icd10cm_torch.json").read_text())["metrics"]
+    found = train_on_icd10cm("auto")["metrics"]
+    for setting, metric in product(("zero_shot", "generalized"), ("R@10", "R@100")):
+        assert found[setting][metric] == pytest.approx(recorded[setting][metric], abs=5), (setting, metric)
