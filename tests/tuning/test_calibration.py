@@ -16,7 +16,15 @@ from metaxc.tuning import (
     calibration,
     choose_calibration,
 )
-from metaxc.tuning.calibration import BONUSES, LADDERS, SLICE_COST, SLICE_PRICE
+from metaxc.tuning.calibration import (
+    BONUSES,
+    LADDERS,
+    SLICE_COST,
+    SLICE_PRICE,
+    SLICE_WEIGHT,
+    WORTH_NOISE,
+    CalibrationChoice,
+)
 
 TOPICS = 30
 
@@ -285,11 +293,11 @@ def sliced(mean, novel, few):
 
 @pytest.mark.parametrize(("loss", "reached"), [(0.5, max(LADDERS["exposure"])), (2, 4)])
 def test_items_with_a_few_clicks_do_not_pay_for_novel_ones(loss, reached):
-    """From step 4 on a point of novel R@10 costs less or more points of a slice by clicks than it is worth."""
+    """From step 4 on a point of novel R@10 costs less or more of a slice by clicks than it is worth."""
 
     def quality(setting):
         step = place(setting)["exposure"]
-        return sliced(50, 10.0 + step, 40 - max(0, step - 4) * loss)
+        return sliced(50, 10.0 + step, 40 - max(0, step - 4) * loss / SLICE_WEIGHT)
 
     found = choose_calibration([Landscape(quality)], sliced(40, 0.0, 40), strength=1.0)
     assert place(found.setting)["exposure"] == reached
@@ -305,19 +313,24 @@ class TestPaidForItemsWithAFewClicks:
 
         return choose_calibration([Landscape(quality)], sliced(40, 0.0, 40), cost=cost)
 
-    def test_a_further_half_point_is_paid_for_them(self):
-        found = self.choose(gain=0.2 * SLICE_PRICE)
+    @staticmethod
+    def worth(times):
+        """Points of the slice that are worth so many times the accuracy that a step costs."""
+        return 0.1 * times * SLICE_PRICE / SLICE_WEIGHT
+
+    def test_further_accuracy_is_paid_for_them(self):
+        found = self.choose(gain=self.worth(2))
         assert found.best_mean - found.quality.mean == pytest.approx(SLICE_COST)
 
     def test_but_not_for_little(self):
-        assert self.choose(gain=0.05 * SLICE_PRICE).quality.mean == 50
+        assert self.choose(gain=self.worth(0.5)).quality.mean == 50
 
     def test_not_for_novel_items(self):
-        found = self.choose(gain=0.05 * SLICE_PRICE, novel=lambda step: 10.0 + 5 * step)
+        found = self.choose(gain=self.worth(0.5), novel=lambda step: 10.0 + 5 * step)
         assert found.quality.mean == 50
 
     def test_not_at_the_expense_of_novel_items(self):
-        found = self.choose(gain=0.2 * SLICE_PRICE, novel=lambda step: 30.0 - 3 * step)
+        found = self.choose(gain=self.worth(2), novel=lambda step: 30.0 - 3 * step)
         assert found.quality.mean == 50
 
     def test_the_exposure_is_shifted_to_them_where_that_costs_nothing(self):
@@ -340,3 +353,28 @@ class TestPaidForItemsWithAFewClicks:
             return sliced(50 - 0.1 * abs(step), 10.0, 40 + 5 * step)
 
         assert choose_calibration([Landscape(quality)], sliced(40, 0.0, 40), cost=0.0).quality.mean == 50
+
+
+class TestTwoSearchesAreComparedByTheObjective:
+    """The search with one exposure for all queries against the search with an exposure that follows the query."""
+
+    @staticmethod
+    def choice(mean, novel, few):
+        alone = sliced(40, 0.0, 40)
+        return CalibrationChoice(Setting(Calibration(), 1.0), sliced(mean, novel, few), mean, alone, [])
+
+    def test_novel_items_do_not_outweigh_items_with_a_few_clicks(self):
+        lost = 2.0
+        gained = SLICE_WEIGHT * lost
+        fair = self.choice(50, 20, 40)
+        assert self.choice(50, 20 + gained - 0.1, 40 - lost).worth < fair.worth
+        assert self.choice(50, 20 + gained + 0.1, 40 - lost).worth > fair.worth
+
+    def test_overall_accuracy_counts(self):
+        assert self.choice(51, 20, 40).worth == pytest.approx(self.choice(50, 20, 40).worth + SLICE_PRICE)
+
+    def test_a_difference_within_the_noise_decides_nothing(self):
+        first, second = self.choice(50, 20, 40), self.choice(50, 20 + 0.9 * WORTH_NOISE, 40)
+        assert not second.is_clearly_better_than(first)
+        assert not first.is_clearly_better_than(second)
+        assert self.choice(50, 20 + 1.1 * WORTH_NOISE, 40).is_clearly_better_than(first)

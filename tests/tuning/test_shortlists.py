@@ -75,6 +75,8 @@ def test_the_exposure_of_each_query_is_multiplied_with_its_response():
     expected = exact(*world, setting, response)
     np.testing.assert_allclose(figures(found), figures(expected), rtol=1e-9)
     assert expected.novel_share != exact(*world, setting).novel_share
+    constant = Shortlist(*world, response=response).with_constant_exposure().quality(setting)
+    np.testing.assert_allclose(figures(constant), figures(exact(*world, setting)), rtol=1e-9)
 
 
 def test_of_many_items_they_hold_those_that_any_setting_ranks_first():

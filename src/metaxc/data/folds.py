@@ -44,6 +44,11 @@ class Fold:
     future: Mask | None = None
 
     @property
+    def follows_time(self) -> bool:
+        """Whether it is a window of time, in which the past predicts the future; otherwise it is random."""
+        return self.past is not None
+
+    @property
     def novel(self) -> Rows:
         """Columns of the pseudo-novel items."""
         return np.flatnonzero(self.pseudo_novel)

@@ -173,7 +173,7 @@ class TrainingRun:
         if record is None or not record.learnt_from_clicks or not config.folds:
             training = (self.observed, self.query_rows, self.clicks)
             folds = draw_folds(self.dataset, training, config.folds, config.seed)
-            if folds and folds[0].past is not None:
+            if folds and folds[0].follows_time:
                 self.stages.report(f"folds: {len(folds)} windows of time, the newest items play novel")
             return folds
         data = (self.observed, self.query_rows, self.clicks)

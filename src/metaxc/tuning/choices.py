@@ -33,8 +33,8 @@ from metaxc.tuning.grids import (
     tune_combine,
     tune_query_expansion,
 )
-from metaxc.tuning.qualities import SLACK, Quality, mean_mixed_quality
-from metaxc.tuning.shortlists import ENCODER_ALONE, FoldItems, Setting
+from metaxc.tuning.qualities import SLACK, MixedQuality, Quality, mean_mixed_quality
+from metaxc.tuning.shortlists import ENCODER_ALONE, FoldItems, Setting, Shortlist
 
 GATED_START = CombineChoice(neighbours=20, strength=0.5, temperature=0.1, neighbour_prior=10.0)
 """Many neighbours and the combine's defaults: which of them count, and how much, is learnt."""
@@ -251,7 +251,9 @@ def validate_generator(
             generator, vectors = trained.generator, trained.classifiers
         items.append(fold.items(generator, vectors, combine.neighbours))
     setting = Setting(Calibration(), combine.strength if free else 1.0)
-    choice = _calibrate(parts, folds, items, setting, free)
+    shortlists = [fold.shortlist(one) for fold, one in zip(folds, items, strict=True)]
+    alone = mean_mixed_quality([one.quality(ENCODER_ALONE) for one in shortlists])
+    choice = _calibrate(parts, shortlists, alone, setting, free)
     return _candidate(kind, combine, folds, items, choice, None)
 
 
@@ -259,39 +261,37 @@ def _finish(parts: ModelParts, candidate: Candidate, folds: Sequence[FittedFold]
     """The candidate with query expansion where that helps, and with a calibration that was searched for thoroughly.
 
     The search runs twice: with an exposure that follows the response of the classifiers, and with the same exposure for
-    all queries, which may be better where queries for novel items are unlike all others. H decides.
+    all queries, which may be better where queries for novel items are unlike all others and is taken where it clearly
+    is.
     """
     expansion = tune_query_expansion(folds, candidate.items, candidate.choice.setting)
     queried = folds if expansion is None else [fold.expanded(expansion) for fold in folds]
     free, start = candidate.kind == "combine", candidate.choice.setting
-    choices = [
-        _calibrate(parts, variant, candidate.items, start, free, plain=folds, thorough=True)
-        for variant in (queried, [fold.with_constant_exposure() for fold in queried])
-    ]
-    follows = choices[0].quality.harmonic_mean >= choices[1].quality.harmonic_mean
-    best = choices[0 if follows else 1]
+    shortlists = [fold.shortlist(one) for fold, one in zip(queried, candidate.items, strict=True)]
+    constant = [one.with_constant_exposure() for one in shortlists]
+    following, same = (
+        _calibrate(parts, variant, candidate.choice.alone, start, free, thorough=True)
+        for variant in (shortlists, constant)
+    )
+    follows = not same.is_clearly_better_than(following)
+    best = following if follows else same
     finished = _candidate(candidate.kind, candidate.combine, queried, candidate.items, best, expansion)
     return replace(finished, follows_response=follows)
 
 
 def _calibrate(
     parts: ModelParts,
-    folds: Sequence[FittedFold],
-    items: Sequence[FoldItems],
+    shortlists: Sequence[Shortlist],
+    alone: MixedQuality,
     start: Setting,
     free: bool,
-    plain: Sequence[FittedFold] | None = None,
     thorough: bool = False,
 ) -> CalibrationChoice:
-    """Choose the calibration on `folds`; `plain` are the same folds without query expansion, for the encoder alone."""
-    pairs = list(zip(folds, items, strict=True))
-    shortlists = [fold.shortlist(one) for fold, one in pairs]
-    alone = shortlists
-    if plain is not None and plain is not folds:
-        alone = [fold.shortlist(one) for fold, one in zip(plain, items, strict=True)]
+    """Choose the calibration on the folds' shortlists; `alone` is the quality of the encoder alone, without query
+    expansion."""
     return choose_calibration(
         shortlists,
-        mean_mixed_quality([one.quality(ENCODER_ALONE) for one in alone]),
+        alone,
         start=start,
         strength=None if free else start.strength,
         exposure=parts.exposure,

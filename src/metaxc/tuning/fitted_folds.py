@@ -31,8 +31,9 @@ MOST_QUERIES = 2_000
 clicks, typically 1,000 to 3,000 query-item pairs, has a standard error of about one point."""
 
 UNFAMILIAR = 1 / 3
-"""The share of the validation queries that counts as unfamiliar: those least like any query that was learnt from. How
-familiar future queries are cannot be known, so that what is promised must hold for these too (docs/decisions.md)."""
+"""The share of the validation queries that counts as unfamiliar: those least like any query that was learnt from. Where
+folds are random it cannot be known how familiar future queries are, so that what is promised must hold for these too;
+windows of time show it (docs/decisions.md)."""
 
 MOST_TRAINING_QUERIES = 200_000
 """Training queries that validation queries are compared with, at most."""
@@ -127,16 +128,17 @@ class TuningFold:
         """
         held, judged = fold.validation(clicks)
         rows, learnt = fold.training(clicks)
-        known = queries[rows[:: max(1, len(rows) // MOST_TRAINING_QUERIES)]]
+        known = np.asarray(queries[rows[:: max(1, len(rows) // MOST_TRAINING_QUERIES)]])
         queries = np.asarray(queries[held])
         hidden = None if excluded is None else csr_array(excluded[held])
         hidden_novel = None if hidden is None else csr_array(hidden[:, fold.novel])
+        generalized = ValidationQueries.sample(queries, judged, seed, hidden)
         return TuningFold(
             fold,
             rows,
             learnt,
             ValidationQueries.sample(queries, csr_array(judged[:, fold.novel]), seed, hidden_novel),
-            ValidationQueries.sample(queries, judged, seed, hidden).compared_with(np.asarray(known)),
+            generalized if fold.follows_time else generalized.compared_with(known),
         )
 
     @staticmethod
@@ -200,10 +202,6 @@ class FittedFold:
             for one in (self.data.zero_shot, self.data.generalized)
         )
         return replace(self, data=replace(self.data, zero_shot=zero_shot, generalized=generalized))
-
-    def with_constant_exposure(self) -> FittedFold:
-        """The fold with the same exposure for every query."""
-        return replace(self, response=replace(self.response, unit=None))
 
     def items(self, generator: TorchGenerator, neighbour_vectors: Floats, k: int) -> FoldItems:
         """The fold's items in the order of `TuningFold.item_order`, with what a generator makes of k neighbours."""

@@ -8,6 +8,7 @@ milliseconds, however large the catalogue is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,7 +103,7 @@ class Shortlist:
         response: Floats | None = None,
     ):
         self.relevance = relevance
-        self.response = (np.ones(len(queries), np.float32) if response is None else response)[:, None]
+        self.response = _as_column(response, len(queries))
         clicks = items.classifiers.clicks.astype(np.float32)
         parts = [
             torch.from_numpy(part) for part in (items.embeddings, items.direction, items.classifiers.weights)
@@ -141,6 +142,12 @@ class Shortlist:
         self.novel = relevance.novel[np.maximum(self.rows, 0)] & ~self.absent
         self.relevant_query, self.relevant_place = np.nonzero(hits(self.rows, relevance.relevant))
 
+    def with_constant_exposure(self) -> Shortlist:
+        """The same shortlists with the same exposure for every query."""
+        constant = copy(self)
+        constant.response = _as_column(None, len(self.response))
+        return constant
+
     def quality(self, setting: Setting) -> MixedQuality:
         """How well the queries rank their shortlists under a setting. Only what is relevant is placed, not everything
         sorted: thousands of settings are compared."""
@@ -174,6 +181,11 @@ class Shortlist:
         ahead = (rows > own[tied, None]) | ((rows == own[tied, None]) & before)
         found[tied] = ahead.sum(axis=1) < DEPTH
         return found
+
+
+def _as_column(response: Floats | None, queries: int) -> Floats:
+    """(queries, 1) what the exposure is multiplied with for each query."""
+    return (np.ones(queries, np.float32) if response is None else response)[:, None]
 
 
 def _score(
