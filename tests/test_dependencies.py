@@ -35,7 +35,7 @@ def required(*extras):
 
 def test_every_minimum_is_the_version_that_the_lowest_set_has():
     lowest = pinned("constraints-lowest.txt")
-    for one in required("minilm", "fast", "icd10cm", "research", "serve"):
+    for one in required("minilm", "fast", "icd10cm", "taxa", "research", "serve"):
         (limit,) = one.specifier
         assert limit.operator == ">="
         found = lowest[canonicalize_name(one.name)]

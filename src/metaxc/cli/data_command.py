@@ -30,7 +30,7 @@ app.command("synthetic", cls=ConfigCommand)(synthetic)
 @app.command("get")
 def get(
     name: Annotated[
-        str, typer.Argument(help="The data set: books, commits, icd10cm, wordnet, biotax or debian.")
+        str, typer.Argument(help="The data set: books, commits, icd10cm, wordnet, biotax, taxa or debian.")
     ],
     out: Out,
     repo: Annotated[
@@ -46,7 +46,8 @@ def get(
 
     books: books that readers have read together. commits: commit subjects and the files they touched; it is split by
     time, the newest files are novel and the latest commits are the test. icd10cm: clinical phrases and the headings of
-    the code book. wordnet: words and the concepts above them. biotax: biomedical terms. debian: related packages.
+    the code book. wordnet: words and the concepts above them. biotax: biomedical terms. taxa: living things
+    (the largest). debian: related packages.
 
     To try it:  metaxc data get books DATA;  metaxc data get commits DATA --repo ~/src/project
     """

