@@ -347,6 +347,19 @@ class TestPaidForItemsWithAFewClicks:
         quick = choose_calibration([Landscape(quality)], sliced(40, 0.0, 40), thorough=False)
         assert quick.setting.calibration.exposure_bonus == (0, 0, 0, 0, 0)
 
+    def test_novel_items_are_not_given_up_where_the_bonus_helps(self):
+        """With more exposure novel items gain a point a step; from step 5 on a slice loses more than that, which one step
+        of a bonus gives back. Step 4 is fair without it, but far from the best."""
+
+        def quality(setting):
+            steps = place(setting)
+            lost = 13 if steps["exposure"] > 4 and steps[BONUSES[0]] < 1 else 0
+            return sliced(50, 10.0 + steps["exposure"], 40 - lost)
+
+        found = choose_calibration([Landscape(quality)], sliced(40, 0.0, 40), strength=1.0)
+        assert found.quality.by_clicks[1] == 40
+        assert place(found.setting)["exposure"] == max(LADDERS["exposure"])
+
     def test_and_not_where_they_are_found_as_often_as_by_the_encoder(self):
         def quality(setting):
             step = place(setting)["own"]

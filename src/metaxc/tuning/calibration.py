@@ -190,17 +190,26 @@ def choose_calibration(
         chosen = search.climb(search.best_known(as_often_as_alone), as_often_as_alone)
     most_novel, spent = search.quality(chosen).novel, min(enough, search.quality(chosen).mean)
 
-    def few_clicks_too(found: MixedQuality) -> tuple[float, ...]:
-        overspent = max(spent - found.mean, 0.0)
-        if overspent > SLICE_COST:
-            return 0.0, found.mean, 0.0
-        value = min(found.novel, most_novel) - SLICE_WEIGHT * found.shortfall(alone)
-        return 1.0, value - SLICE_PRICE * overspent, found.harmonic_mean
+    def few_clicks_too(weight: float) -> Value:
+        def value(found: MixedQuality) -> tuple[float, ...]:
+            overspent = max(spent - found.mean, 0.0)
+            if overspent > SLICE_COST:
+                return 0.0, found.mean, 0.0
+            value = min(found.novel, most_novel) - weight * found.shortfall(alone)
+            return 1.0, value - SLICE_PRICE * overspent, found.harmonic_mean
+
+        return value
 
     if search.quality(chosen).shortfall(alone):
-        chosen = search.climb(search.best_known(few_clicks_too), few_clicks_too)
-    if thorough and search.quality(chosen).shortfall(alone):
-        chosen = search.climb(chosen, few_clicks_too, names=(*search.names, *BONUSES))
+        names = (*search.names, *BONUSES) if thorough else search.names
+        for weight in (
+            1.0,
+            SLICE_WEIGHT,
+        ):  # by and by: at once, the search gives up more of novel R@10 than needed
+            value = few_clicks_too(weight)
+            starts = search.climb(search.best_known(value), value), chosen
+            reached = [search.climb(start, value, names=names) for start in starts]
+            chosen = max(reached, key=lambda steps: value(search.quality(steps)))
     return CalibrationChoice(
         search.setting(chosen),
         search.quality(chosen),
@@ -248,22 +257,24 @@ class _Search:
         key, _ = max(self.known.items(), key=lambda known: value(known[1]))
         return dict(zip(self.keys, key, strict=True))
 
-    def climb_on(self, starts: Sequence[Steps], value: Value) -> Steps:
+    def climb_on(self, starts: Sequence[Steps], value: Value, names: Sequence[str] | None = None) -> Steps:
         """Iterated local search: the best place that is reached from what is known, from `starts`, and after kicks."""
+        names = self.names if names is None else names
         for start in starts:
-            self.climb(start, value, rounds=2)
-        best = self.climb(self.best_known(value), value)
+            self.climb(start, value, rounds=2, names=names)
+        best = self.climb(self.best_known(value), value, names=names)
         rng = np.random.default_rng(0)
         for _ in range(KICKS):
-            reached = self.climb(self._kicked(best, rng), value, rounds=1)
+            reached = self.climb(self._kicked(best, names, rng), value, rounds=1, names=names)
             if value(self.quality(reached)) > value(self.quality(best)):
-                best = self.climb(reached, value)
+                best = self.climb(reached, value, names=names)
         return best
 
-    def _kicked(self, steps: Steps, rng: np.random.Generator) -> Steps:
+    @staticmethod
+    def _kicked(steps: Steps, names: Sequence[str], rng: np.random.Generator) -> Steps:
         """Three of the constants, one to four steps away."""
         kicked = dict(steps)
-        for name in rng.choice(self.names, min(3, len(self.names)), replace=False):
+        for name in rng.choice(names, min(3, len(names)), replace=False):
             jump = int(rng.integers(1, 5)) * (1 if rng.random() < 0.5 else -1)
             kicked[name] = min(max(steps[name] + jump, min(LADDERS[name])), max(LADDERS[name]))
         return kicked
