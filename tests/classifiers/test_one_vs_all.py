@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 from scipy.sparse import csr_array
 
 from metaxc.classifiers import Classifiers, OneVsAllConfig, one_vs_all
@@ -52,10 +53,10 @@ def test_same_seed_same_weights(world):
 
 def test_weights_weigh_in_the_loss_and_clicks_stay_clicks():
     clicks = csr_array(np.float32([[1, 0, 2.5], [0, 1, 0]]))
-    targets, weights = _targets(clicks, np.array([0, 1]), None)
+    targets, weights = _targets(clicks, np.array([0, 1]), None, torch.device("cpu"))
     assert targets.tolist() == [[1, 0, 1], [0, 1, 0]]
     assert weights.tolist() == [[1, 1, 2.5], [1, 1, 1]]
-    targets, weights = _targets(clicks, np.array([0, 1]), np.array([0, 1]))
+    targets, weights = _targets(clicks, np.array([0, 1]), np.array([0, 1]), torch.device("cpu"))
     assert targets.tolist() == [[1, 0], [0, 1]]
     assert weights is None
 

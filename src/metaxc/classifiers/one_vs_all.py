@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from metaxc.arrays import Floats, Rows
 from metaxc.classifiers.classifiers import Classifiers, check_training, normalize_rows, ridge
+from metaxc.devices import current_device, to_array, to_device
 from metaxc.index.topk import top_k
 from metaxc.training_loop import run_training, shuffled_batches
 
@@ -62,13 +63,14 @@ def one_vs_all(
     start = start or ridge(queries, clicks)
     items = clicks.shape[1]
     dense = items <= config.all_items
-    weights = nn.Embedding(items, queries.shape[1], sparse=not dense)
+    device = current_device()
+    weights = nn.Embedding(items, queries.shape[1], sparse=not dense, device=device)
     weights.weight.data.copy_(torch.from_numpy(start.weights))
-    layer = nn.Parameter(torch.zeros(queries.shape[1], queries.shape[1]))
+    layer = nn.Parameter(torch.zeros(queries.shape[1], queries.shape[1], device=device))
     # The bias starts at the log-odds of a click, so that the first steps do not spend themselves on it.
     share = max(clicks.nnz / (clicks.shape[0] * items), 1e-9)
-    bias = nn.Parameter(torch.tensor(float(np.log(share)) - 2.0))
-    log_scale = nn.Parameter(torch.tensor(config.scale).log())
+    bias = nn.Parameter(torch.tensor(float(np.log(share)) - 2.0, device=device))
+    log_scale = nn.Parameter(torch.tensor(config.scale, device=device).log())
     rest = [bias, log_scale, *([layer] if config.query_layer else [])]
     optimizers = [
         torch.optim.Adam(rest, lr=config.learning_rate),
@@ -85,28 +87,30 @@ def one_vs_all(
         rows = next(batches)
         if not dense and step % per_epoch == 0:
             mined = _mine(queries, weights, layer, config)
-        x = torch.from_numpy(np.array(queries[rows]))
+        x = to_device(np.array(queries[rows]), device)
         x = functional.normalize(x + x @ layer, dim=1) if config.query_layer else x
         columns = None if mined is None else _candidates(clicks, rows, mined, random)
-        w = weights.weight if columns is None else weights(torch.from_numpy(columns))
+        w = weights.weight if columns is None else weights(to_device(columns, device))
         logits = log_scale.exp() * (x @ w.T) + bias
-        clicked, weight = _targets(clicks, rows, columns)
+        clicked, weight = _targets(clicks, rows, columns, device)
         return functional.binary_cross_entropy_with_logits(logits, clicked, weight, reduction="sum") / len(
             rows
         )
 
     run_training(compute_loss, optimizers, per_epoch * config.epochs, label="train classifiers")
-    trained = normalize_rows(weights.weight.detach().numpy())
-    return Classifiers(trained, start.clicks, layer.detach().numpy() if config.query_layer else None)
+    trained = normalize_rows(to_array(weights.weight))
+    return Classifiers(trained, start.clicks, to_array(layer) if config.query_layer else None)
 
 
-def _targets(clicks: csr_array, rows: Rows, columns: Rows | None) -> tuple[Tensor, Tensor | None]:
+def _targets(
+    clicks: csr_array, rows: Rows, columns: Rows | None, device: torch.device
+) -> tuple[Tensor, Tensor | None]:
     """(rows, columns) float32, 1 for a click; and the weight of each pair in the loss: that of the click, 1 for a pair
     that was not clicked, None where all are 1."""
     part = clicks[rows]
     if columns is not None:
         part = part[:, columns]
-    weights = torch.from_numpy(part.toarray())
+    weights = to_device(part.toarray(), device)
     if (part.data == 1).all():
         return weights, None
     return (weights > 0).float(), torch.where(weights > 0, weights, 1.0)
@@ -119,8 +123,8 @@ def _candidates(clicks: csr_array, rows: Rows, mined: Rows, random: np.random.Ge
 
 
 def _mine(queries: Floats, weights: nn.Embedding, layer: torch.Tensor, config: OneVsAllConfig) -> Rows:
-    current = weights.weight.detach().numpy()
+    current = to_array(weights.weight)
     x = np.asarray(queries)
     if config.query_layer:
-        x = normalize_rows(x + x @ layer.detach().numpy())
+        x = normalize_rows(x + x @ to_array(layer))
     return top_k(x, current, min(config.mined, len(current)))[0]

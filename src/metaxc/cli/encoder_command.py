@@ -13,6 +13,7 @@ from metaxc.cli.shared import (
     Base,
     Cache,
     Data,
+    Device,
     Exposure,
     Json,
     Model,
@@ -59,6 +60,7 @@ def train_encoder(
     novel: Annotated[float, typer.Option(help="Share of novel items, when DATA has no novel.txt.")] = 0.1,
     test: Annotated[float, typer.Option(help="Share of test queries, when DATA has no test part.")] = 0.15,
     threads: Threads = 0,
+    device: Device = "auto",
     cache: Cache = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -73,11 +75,13 @@ def train_encoder(
     from pydantic import ValidationError
 
     from metaxc.data import read_folder
+    from metaxc.devices import set_device
     from metaxc.encoders import EmbeddingCache
     from metaxc.encoders.training import EncoderTraining, recipes
     from metaxc.encoders.training.encoder_record import ENCODER_KIND
     from metaxc.output_claims import claim_folder
 
+    set_device(device)
     given = given_options(
         recipe=recipe,
         steps=steps,

@@ -14,6 +14,7 @@ from metaxc.cli.shared import (
     Base,
     Cache,
     Data,
+    Device,
     Exposure,
     Json,
     Model,
@@ -70,6 +71,7 @@ def evaluate(
     allow_overlap: AllowOverlap = False,
     base: Base = None,
     threads: Threads = 0,
+    device: Device = "auto",
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
@@ -102,11 +104,13 @@ def evaluate(
     """
     set_threads(threads)
     from metaxc.data import read_folder
+    from metaxc.devices import set_device
     from metaxc.emmett.model_identity import describe_novel
     from metaxc.encoders import EmbeddingCache, frozen_base
     from metaxc.evaluation import BARE_ENCODER, encoder_baselines, encoder_search, evaluate_model
     from metaxc.evaluation import evaluate as evaluate_search
 
+    set_device(device)
     others = _find_baselines(baseline or [])
     exposure = check_exposure(exposure)
     trained = load_model(model, base, cache)

@@ -12,6 +12,7 @@ import typer
 from metaxc.cli.shared import (
     Base,
     Cache,
+    Device,
     Exposure,
     Json,
     Model,
@@ -147,6 +148,7 @@ def represent(
     exposure: Exposure = None,
     base: Base = None,
     threads: Threads = 0,
+    device: Device = "auto",
     cache: Cache = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -161,6 +163,9 @@ def represent(
     from metaxc.output_claims import claim_file
 
     set_threads(threads)
+    from metaxc.devices import set_device
+
+    set_device(device)
     if exposure is not None and not queries:
         raise ConfigError(
             "--exposure belongs to queries",

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 Threads = Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0 takes all cores.")]
+Device = Annotated[
+    str,
+    typer.Option("--device", help="What encodes and trains: cpu, cuda, or auto: a GPU where there is one."),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Random seed; same seed and threads, same result.")]
 Cache = Annotated[
     Path | None,

@@ -13,6 +13,7 @@ from metaxc.cli.config_options import config_option, given_options
 from metaxc.cli.shared import (
     Cache,
     Data,
+    Device,
     Json,
     Overwrite,
     Threads,
@@ -95,6 +96,7 @@ def train(
         typer.Option("--ignore-memory", help="Train even if the estimate says that memory will not suffice."),
     ] = False,
     threads: Threads = 0,
+    device: Device = "auto",
     cache: Cache = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -107,12 +109,14 @@ def train(
     """
     set_threads(threads)
     from metaxc.data import read_folder
+    from metaxc.devices import set_device
     from metaxc.emmett.model_folder import KIND as MODEL_KIND
     from metaxc.encoders import EmbeddingCache
     from metaxc.encoders.vectors import read_vectors
     from metaxc.irene import Irene
     from metaxc.output_claims import claim_folder
 
+    set_device(device)
     started = time.perf_counter()
     kind, base = _encoder(encoder, adapter, base)
     given = given_options(

@@ -66,12 +66,16 @@ class Tower(nn.Module):
             offsets: (n,) where each text's tokens begin.
             kept: (sum of lengths,) 0/1, for token dropout; the mean is over all tokens of the text either way.
         """
-        lengths = torch.diff(offsets, append=torch.tensor([len(tokens)]))
-        weights = torch.repeat_interleave(1.0 / lengths.clamp(min=1), lengths) if len(tokens) else None
+        lengths = torch.diff(offsets, append=offsets.new_tensor([len(tokens)]))
+        weights = (
+            torch.repeat_interleave(1.0 / lengths.clamp(min=1), lengths, output_size=len(tokens))
+            if len(tokens)
+            else None
+        )
         if weights is not None and kept is not None:
             weights = weights * kept
         if weights is None:
-            bag = torch.zeros(len(offsets), self.table.shape[1])
+            bag = self.table.new_zeros(len(offsets), self.table.shape[1])
         else:
             bag = functional.embedding_bag(
                 tokens, self.table, offsets, mode="sum", per_sample_weights=weights, sparse=self.training

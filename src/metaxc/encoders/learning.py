@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import json_digest, reuse_or_build
 from metaxc.data import Dataset
+from metaxc.devices import current_device, to_device
 from metaxc.encoders.adapted import Adapted, Static, TwoTowers, build_static_towers
 from metaxc.encoders.encoder import Encoder
 from metaxc.encoders.pretrained import Pretrained
@@ -233,11 +234,12 @@ class TowerDualEncoder:
 
     def embed(self, side: Side, rows: Rows) -> Tensor:
         tower, base, bags = self._sides[side]
-        x = None if base is None else torch.from_numpy(np.array(base[rows]))
-        tokens, offsets = bags.batch(rows)
+        device = self.log_scale.device
+        x = None if base is None else to_device(np.array(base[rows]), device)
+        tokens, offsets = (part.to(device) for part in bags.batch(rows))
         kept = None
         if self.towers.training and self.token_dropout:
-            kept = (torch.rand(len(tokens)) >= self.token_dropout).float()
+            kept = (torch.rand(len(tokens)) >= self.token_dropout).float().to(device)
         embedded: Tensor = tower(x, tokens, offsets, kept)
         return embedded
 
@@ -253,6 +255,7 @@ def train_towers(
         config: How the towers are trained.
         seed: Decides the order of the queries, the choice among a query's clicks, and the dropout.
     """
+    encoder.towers.to(current_device())
     queries, items = clicks.shape
     per_epoch = max(1, queries // min(config.batch, queries))
     steps = min(per_epoch * config.epochs, config.most_steps)
@@ -270,4 +273,5 @@ def train_towers(
     history = train(
         encoder, clicks, batches, trainer_config, negatives=negatives, seed=seed, label="adapt the encoder"
     )
+    encoder.towers.cpu()
     encoder.towers.losses += history.losses

@@ -20,6 +20,7 @@ from torch import Tensor
 from metaxc.arrays import Floats
 from metaxc.artifacts import MANIFEST, file_digest, json_digest, load_arrays, load_json, save_json
 from metaxc.data.text_lists import list_texts
+from metaxc.devices import current_device, to_array
 from metaxc.encoders import DEFAULT
 from metaxc.encoders.base_names import Prompts, find_base, find_prompts
 from metaxc.encoders.cache_folder import open_cache_folder
@@ -109,6 +110,8 @@ class Pretrained:
                     fix="use the backend torch",
                 )
             return self._configured_backend
+        if current_device().type == "cuda":
+            return "torch"  # the other backends compute on the processor
         assert self._texts is not None
         sample = sample_texts(self._texts)
         key = json_digest([self.weights, sample, *onnx_versions()])
@@ -205,9 +208,12 @@ class Pretrained:
         return out
 
     def _pool(self, features: dict[str, Tensor]) -> Floats:
-        found = self._model(features)["sentence_embedding"]
-        unit: Floats = torch.nn.functional.normalize(found, dim=1).float().numpy()
-        return unit
+        device = self._model.device
+        on_device = {
+            name: value.to(device) if isinstance(value, Tensor) else value for name, value in features.items()
+        }
+        found = self._model(on_device)["sentence_embedding"]
+        return to_array(torch.nn.functional.normalize(found, dim=1).float())
 
     @cached_property
     def _is_plain_bert(self) -> bool:
@@ -240,7 +246,7 @@ class Pretrained:
 
     @cached_property
     def _model(self) -> Any:
-        return self.sentence_transformer()
+        return self.sentence_transformer().to(current_device())
 
     def sentence_transformer(self) -> Any:
         """A new `SentenceTransformer` with these weights, which the caller may train or change."""

@@ -71,7 +71,7 @@ class Gated(TorchGenerator):
         of_each = masked_softmax(similar + self.neighbour(seen).squeeze(2), present)
         stronger, longer = self.item(seen[:, 0, OF_NEIGHBOUR:]).split(1, dim=1)
         neighbours = (self.log_strength + stronger).exp() * of_each
-        weights: Tensor = longer.exp() * torch.cat([torch.ones(len(scores), 1), neighbours], dim=1)
+        weights: Tensor = longer.exp() * torch.cat([scores.new_ones(len(scores), 1), neighbours], dim=1)
         return weights
 
 

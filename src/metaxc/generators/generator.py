@@ -108,7 +108,7 @@ def softmax_weights(scores: Tensor, temperature: Tensor | float) -> Tensor:
 def combine_weights(scores: Tensor, strength: Tensor | float, temperature: Tensor | float) -> Tensor:
     """(n, K + 1) weights of the combine: 1 for the item's own text, then `strength` shared out among its neighbours."""
     neighbours = strength * softmax_weights(scores, temperature)
-    return torch.cat([torch.ones(len(scores), 1), neighbours], dim=1)
+    return torch.cat([scores.new_ones(len(scores), 1), neighbours], dim=1)
 
 
 def masked_softmax(logits: Tensor, present: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ class Sum(TorchGenerator):
         return "Sum()"
 
     def weigh(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
-        return torch.cat([torch.ones(len(embeddings), 1), torch.isfinite(scores).float()], dim=1)
+        return torch.cat([scores.new_ones(len(scores), 1), torch.isfinite(scores).float()], dim=1)
 
 
 class WeightedSum(TorchGenerator):
@@ -178,5 +178,5 @@ class WeightedSum(TorchGenerator):
         return {"neighbours": len(self.c) - 1}
 
     def weigh(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> Tensor:
-        present = torch.cat([torch.ones(len(embeddings), 1), torch.isfinite(scores).float()], dim=1)
+        present = torch.cat([scores.new_ones(len(scores), 1), torch.isfinite(scores).float()], dim=1)
         return present * self.c

@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from metaxc.arrays import Floats, Mask, Rows
 from metaxc.data.clicks import click_mask, draw_clicks
+from metaxc.devices import current_device, to_array, to_device
 from metaxc.encoders.training.batches import clustered_order
 from metaxc.errors import ConfigError
 from metaxc.generators.generator import TorchGenerator, gather
@@ -136,10 +137,12 @@ def train_generator(
         return TrainedGenerator(generator.eval(), episodes[-1].classifiers, [])
     random = np.random.default_rng(seed)
     torch.manual_seed(seed)  # dropout draws from the global generator
+    device = current_device()
     sources = [(_Ranked if config.loss == "ranking" else _Clustered)(episode, config) for episode in episodes]
-    generator.prepare(*_some_of_each(episodes, random))
+    generator.to(device)
+    generator.prepare(*(part.to(device) for part in _some_of_each(episodes, random)))
     steps = min(sum(source.batches for source in sources) * config.epochs, config.most_steps)
-    head = _Head(config.scale)
+    head = _Head(config.scale).to(device)
     trained = [source.weights for source in sources if config.train_classifiers]
     learnt = [*generator.parameters(), *head.parameters(), *trained]
     rate = config.learning_rate or generator.learning_rate
@@ -152,8 +155,8 @@ def train_generator(
 
     optimizer = torch.optim.Adam(learnt, lr=rate)
     losses = run_training(compute_loss, [optimizer], steps, label="train the generator")
-    kept = sources[-1].weights.detach().numpy() if config.train_classifiers else episodes[-1].classifiers
-    return TrainedGenerator(generator.eval(), kept, losses)
+    kept = to_array(sources[-1].weights) if config.train_classifiers else episodes[-1].classifiers
+    return TrainedGenerator(generator.cpu().eval(), kept, losses)
 
 
 def _some_of_each(episodes: Sequence[Episode], random: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -186,9 +189,9 @@ class _Source(ABC):
     batches: int
 
     def __init__(self, episode: Episode, config: GeneratorTraining):
-        self.episode, self.config = episode, config
+        self.episode, self.config, self.device = episode, config, current_device()
         self.weights = nn.Parameter(
-            torch.from_numpy(episode.classifiers.copy()), requires_grad=config.train_classifiers
+            to_device(episode.classifiers.copy(), self.device), requires_grad=config.train_classifiers
         )
 
     @abstractmethod
@@ -201,16 +204,16 @@ class _Source(ABC):
 
     def made(self, generator: TorchGenerator, items: Rows) -> Tensor:
         """(items, dim) meta-classifiers, through which gradients flow."""
-        near = torch.from_numpy(self.episode.neighbours[items])
+        near = to_device(self.episode.neighbours[items], self.device)
         made: Tensor = generator(
-            torch.from_numpy(self.episode.items[items]),
+            to_device(self.episode.items[items], self.device),
             self.weights[near.clamp(min=0)] * (near >= 0).unsqueeze(2),
-            torch.from_numpy(self.episode.scores[items]),
+            to_device(self.episode.scores[items], self.device),
         )
         return made
 
     def queries(self, rows: Rows) -> Tensor:
-        return torch.from_numpy(np.array(self.episode.queries[rows]))
+        return to_device(np.array(self.episode.queries[rows]), self.device)
 
 
 class _Ranked(_Source):
@@ -233,8 +236,9 @@ class _Ranked(_Source):
         drawn = random.permutation(count)[: self.config.candidates]
         items = np.unique(np.concatenate([clicked, drawn])).astype(np.int64)
         logits = head(self.queries(rows), self.made(generator, items))
-        target = torch.from_numpy(np.searchsorted(items, clicked))
-        return ranking_loss(logits, target, torch.from_numpy(click_mask(self.episode.clicks, rows, items)))
+        target = to_device(np.searchsorted(items, clicked), self.device)
+        clicked_too = to_device(click_mask(self.episode.clicks, rows, items), self.device)
+        return ranking_loss(logits, target, clicked_too)
 
 
 class _Clustered(_Source):
@@ -258,7 +262,7 @@ class _Clustered(_Source):
         drawn = [draw_clicks(self.by_item, rows, random) for _ in range(self.config.queries_per_item)]
         asking = np.unique(np.concatenate(drawn))
         logits = head(self.queries(asking), self.made(generator, rows))
-        clicked = torch.from_numpy(click_mask(self.episode.clicks, asking, rows))
+        clicked = to_device(click_mask(self.episode.clicks, asking, rows), self.device)
         return weighted_cross_entropy(logits, clicked, self.config.positive_weight)
 
 
@@ -291,7 +295,7 @@ def weighted_cross_entropy(logits: Tensor, clicked: Tensor, positive_weight: flo
         clicked: (queries, items) bool; every true pair is a positive.
         positive_weight: C.
     """
-    weight = torch.tensor(positive_weight)
+    weight = torch.tensor(positive_weight, device=logits.device)
     total = functional.binary_cross_entropy_with_logits(
         logits, clicked.float(), pos_weight=weight, reduction="sum"
     )

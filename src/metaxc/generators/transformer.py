@@ -31,7 +31,8 @@ class _TypedTokens(nn.Module):
     def forward(self, embeddings: Tensor, selected: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         own = (embeddings + self.encoder_type).unsqueeze(1)
         tokens = torch.cat([own, selected + self.classifier_type], dim=1)
-        padding = torch.cat([torch.zeros(len(scores), 1, dtype=torch.bool), torch.isneginf(scores)], dim=1)
+        missing = torch.isneginf(scores)
+        padding = torch.cat([missing.new_zeros(len(scores), 1), missing], dim=1)
         return tokens, padding
 
 

@@ -40,6 +40,7 @@ from metaxc.artifacts import atomic_folder, discard_results, json_digest
 from metaxc.data import Dataset
 from metaxc.data.clicks import training_clicks
 from metaxc.data.folds import Fold
+from metaxc.devices import current_device
 from metaxc.encoders import DEFAULT
 from metaxc.encoders.encoder import EmbeddingCache
 from metaxc.encoders.pretrained import Pretrained
@@ -280,8 +281,8 @@ def _run_stages(
             pretrained.prompts.before_queries(queries),
             pretrained.prompts.before_items(items),
             scale=config.scale,
-            low_precision=has_bfloat16(),
-        ).to(training_device())
+            low_precision=has_bfloat16(current_device().type),
+        ).to(current_device())
         name = f"{len(history.losses)}-{steps}"
         checkpoint = Checkpoint(checkpoints / name, json_digest([key, name]))
         stage = train(
@@ -370,13 +371,13 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
 
 
 @cache
-def has_bfloat16() -> bool:
-    """Whether this machine multiplies bfloat16 faster than float32: most GPUs, and CPUs with AVX-512 BF16 or AMX.
+def has_bfloat16(device: str = "cpu") -> bool:
+    """Whether a type of device multiplies bfloat16 faster than float32: most GPUs, and CPUs with AVX-512 BF16 or AMX.
 
     Some virtual machines announce these instructions and then end the process that uses them, so a CPU is tried out in
     a process of its own.
     """
-    if torch.cuda.is_available():
+    if device == "cuda":
         return bool(torch.cuda.is_bf16_supported())
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
@@ -384,13 +385,6 @@ def has_bfloat16() -> bool:
         [sys.executable, "-c", BFLOAT16_TRIAL], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     return done.returncode == 0
-
-
-def training_device() -> torch.device:
-    """The GPU of this process, or the CPU where there is none."""
-    if torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device("cpu")
 
 
 def _mean_losses(losses: list[float]) -> list[float]:

@@ -28,6 +28,7 @@ from torch import Tensor, distributed, nn
 from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import Arrays
 from metaxc.data.clicks import click_mask, draw_clicks
+from metaxc.devices import current_device
 from metaxc.encoders.training import TrainingConfig
 from metaxc.encoders.training.batches import Batches
 from metaxc.encoders.training.encoder_record import Checkpoint, copy_weights, load_weights
@@ -268,7 +269,7 @@ class Processes:
 
     def __init__(self) -> None:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_initialized():
-            distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+            distributed.init_process_group("nccl" if current_device().type == "cuda" else "gloo")
         ready = distributed.is_available() and distributed.is_initialized()
         self.count = distributed.get_world_size() if ready else 1
         self.several = self.count > 1
