@@ -128,6 +128,23 @@ def switch():
     )
 
 
+def sync():
+    found = result("sync")
+    assert found["problems"] == []
+    targets = [found["targets"][name] for name in ("postgresql", "milvus", "qdrant", "lance", "parquet")]
+    assert {one["kills"] for one in targets} == {100}
+
+    def listed(values):
+        *first, last = (f"{value:,.0f}" for value in values)
+        return f"{', '.join(first)} and {last}"
+
+    yield "`sync.py`", f"({listed(one['came too late'] for one in targets)} more came after the end)"
+    yield "`sync.py`", f"{listed(one['speed']['rows per second'] for one in targets)} rows a second"
+    first, *others = (one["speed"]["recall@10"] for one in targets)
+    assert set(others) == {1.0}
+    yield "`sync.py`", f"through PostgreSQL's index {first:.3f}, through the others 1.0"
+
+
 def other_proofs():
     points = result("crash_points")
     yield (
@@ -159,7 +176,7 @@ def other_proofs():
 
 @pytest.mark.parametrize(
     "figures",
-    [strangers, fairness, operators, powerloss, inputs, kills, switch, other_proofs],
+    [strangers, fairness, operators, powerloss, inputs, kills, switch, sync, other_proofs],
     ids=lambda one: one.__name__,
 )
 def test_every_documented_figure_is_that_of_its_result_file(figures):
@@ -171,7 +188,7 @@ def test_every_documented_figure_is_that_of_its_result_file(figures):
 
 @pytest.mark.parametrize(
     "name",
-    ["strangers", "fairness", "operators", "powerloss", "inputs", "kills", "switch"],
+    ["strangers", "fairness", "operators", "powerloss", "inputs", "kills", "switch", "sync"],
 )
 def test_a_result_names_the_commit_and_the_command_and_reports_no_problem(name):
     found = result(name)
