@@ -348,8 +348,8 @@ class TestPaidForItemsWithAFewClicks:
         assert quick.setting.calibration.exposure_bonus == (0, 0, 0, 0, 0)
 
     def test_novel_items_are_not_given_up_where_the_bonus_helps(self):
-        """With more exposure novel items gain a point a step; from step 5 on a slice loses more than that, which one step
-        of a bonus gives back. Step 4 is fair without it, but far from the best."""
+        """With more exposure novel items gain a point a step; from step 5 on a slice loses more than that, which one
+        step of a bonus gives back. Step 4 is fair without it, but far from the best."""
 
         def quality(setting):
             steps = place(setting)
