@@ -125,6 +125,43 @@ def test_what_a_killed_process_left_is_neither_used_nor_kept(represent, items, t
     assert (out / "a-00000.parquet").read_bytes() == whole
 
 
+def test_what_a_lost_worker_left_is_removed_at_the_end(represent, items, tmp_path):
+    left = tmp_path / "out" / "more" / ".b-00000.parquet.123-0a1b2c3d.part.parquet"
+
+    def lose_a_worker(writer, partitions):
+        yield from work_here(writer, partitions)
+        left.touch()
+
+    represent_files(represent, items, tmp_path / "out", engine=lose_a_worker)
+    assert not left.exists()
+
+
+def test_a_partition_that_another_worker_has_completed_is_not_written_again(represent, items, tmp_path):
+    found = []
+
+    def twice(writer, partitions):
+        for one in partitions:
+            yield writer(one)
+            before = one.output.stat()
+            assert writer(one) == one.rows
+            found.append((one.output.stat().st_ino, one.output.stat().st_mtime_ns))
+            assert found[-1] == (before.st_ino, before.st_mtime_ns)
+
+    represent_files(represent, items, tmp_path / "out", engine=twice)
+    assert len(found) == 5
+
+
+def test_workers_get_absolute_paths(represent, items, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def elsewhere(writer, partitions):
+        monkeypatch.chdir("/")
+        return work_here(writer, partitions)
+
+    represent_files(represent, "items", "out", engine=elsewhere)
+    assert outputs(tmp_path / "out") == OUTPUTS
+
+
 def test_an_error_in_a_partition_leaves_no_file_of_it_and_names_the_place(represent, tmp_path, monkeypatch):
     monkeypatch.setattr("metaxc.scale.partitions.BATCH_ROWS", 1)
     texts = ["i0", "i1", "i2", "unheard of"]

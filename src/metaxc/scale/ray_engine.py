@@ -49,14 +49,9 @@ class RayEngine:
                 _Worker,
                 fn_constructor_args=(writer, list(partitions)),
                 batch_size=1,
+                # A partition takes seconds to minutes: none waits for a busy worker while another one is idle.
                 compute=data.ActorPoolStrategy(
-                    # A pool that shrinks leaves room for the worker of a lost machine to begin again on another one.
-                    min_size=1,
-                    initial_size=min(most, len(partitions)),
-                    max_size=min(most, len(partitions)),
-                    # The fewest with which Ray lets a pool grow again. A partition takes seconds to minutes: few of
-                    # them should wait for a busy worker while another one is idle.
-                    max_tasks_in_flight_per_actor=2,
+                    size=min(most, len(partitions)), max_tasks_in_flight_per_actor=1
                 ),
                 num_cpus=self.threads,
             )
