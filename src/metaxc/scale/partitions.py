@@ -97,7 +97,7 @@ class PartitionWriter:
             raise DataError(
                 "A partition of the input cannot be represented",
                 got=f"{partition.source}, row group {partition.row_group}: {error}",
-                fix="correct the file, and run the same command again: complete partitions are kept",
+                fix="correct the file, and run the command again with --overwrite: other files keep their outputs",
             ) from error
         return partition.rows
 

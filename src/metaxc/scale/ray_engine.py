@@ -25,7 +25,7 @@ CONNECT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class RayEngine:
-    """An `Engine` on a Ray cluster.
+    """An `Engine` on a Ray cluster. An error in a partition is raised after all others are written.
 
     Args:
         address: Of the cluster: `HOST:PORT`, `ray://HOST:PORT`, `auto` for the one that this machine belongs to, or
@@ -55,17 +55,23 @@ class RayEngine:
                 ),
                 num_cpus=self.threads,
             )
+            errors = []
             try:
+                # To the end: Ray Data has no public call to stop a data set that is left in the middle.
                 for row in written.iter_rows():
                     if row["error"]:
-                        raise MetaxcError(row["error"])
-                    yield int(row["rows"])
+                        errors.append(row["error"])
+                    else:
+                        yield int(row["rows"])
             except ray.exceptions.RayError as error:
                 raise MetaxcError(
                     "The work on Ray has failed",
                     got=error,
                     fix="run the same command again: complete partitions are kept",
                 ) from error
+        if errors:
+            count = f"{len(errors):,} partitions have failed. The first error:\n" if len(errors) > 1 else ""
+            raise MetaxcError(count + errors[0])
 
 
 class _Worker:
