@@ -4,7 +4,7 @@
 # make wheel-check   build the source distribution and the wheel, and try the wheel in a fresh environment
 # make docs   build the documentation site in site/
 # make test-lowest   the tests with the lowest versions that pyproject.toml allows, in an environment of their own
-# make test-integrations   the retrievers for LangChain, LlamaIndex and Haystack, in an environment of their own
+# make test-integrations   the retrievers for LangChain, LlamaIndex and Haystack, and a Ray cluster, in an environment of their own
 # make examples   run the examples of examples/ on a small shop, each in a temporary folder
 # make lock   write the lock files from constraints.txt and constraints-integrations.txt
 # All work from any state, again and again.
@@ -59,7 +59,7 @@ $(INTEGRATIONS)/.ready: $(READY) requirements-integrations.lock
 	@touch $@
 
 test-integrations: $(INTEGRATIONS)/.ready
-	$(INTEGRATIONS)/bin/python -m pytest tests/integrations
+	$(INTEGRATIONS)/bin/python -m pytest tests/integrations tests/scale/test_ray_engine.py
 
 examples: $(READY)
 	$(BIN)/python -m pytest -m slow tests/test_examples.py

@@ -26,9 +26,11 @@ MORE_NAMES = (
     "metaxc.emmett.hits.Hits",
     "metaxc.emmett.pipeline.Explanation",
     "metaxc.evaluation.protocol.Evaluation",
+    "metaxc.scale.partitions.represent_files",
+    "metaxc.scale.represent_batch.RepresentBatch",
     "metaxc.serve.client.Client",
 )
-"""What public functions return, and the client of the service."""
+"""What public functions return, vectors of large data, and the client of the service."""
 
 
 def render_reference() -> str:

@@ -214,3 +214,15 @@ def test_files_are_readable_for_whom_the_umask_permits_it(tmp_path, umask, mode)
         os.umask(before)
     assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "model").iterdir()} == {mode}
     assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == mode | (mode & 0o444) >> 2
+
+
+def test_two_writers_with_the_same_process_number_do_not_share_a_temporary_file(tmp_path, monkeypatch):
+    """Machines that share a file system count their processes alike."""
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    file = tmp_path / "a.json"
+    with artifacts.atomic_file(file) as first:
+        first.write_text("first")
+        with artifacts.atomic_file(file) as second:
+            second.write_text("second")
+        assert file.read_text() == "second"
+    assert file.read_text() == "first"

@@ -15,7 +15,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_PINNED = {"sync-lance"}
 """Extras that CI does without because of their size (pylance: 85 MB); their tests are skipped without them."""
 
-FRAMEWORKS = {"langchain", "llama-index", "haystack"}
+FRAMEWORKS = {"langchain", "llama-index", "haystack", "ray"}
 """Extras that `make test-integrations` installs beside the environment of all other tests."""
 
 

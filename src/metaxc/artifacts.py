@@ -142,7 +142,8 @@ def atomic_file(path: Path) -> Iterator[Path]:
     A symbolic link stays: the file that it names is replaced.
     """
     path = Path(os.path.realpath(path))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part{path.suffix}")
+    # Processes of several machines that share a file system may have the same number.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}.part{path.suffix}")
     try:
         yield temporary
         sync(temporary)

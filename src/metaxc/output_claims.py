@@ -45,7 +45,7 @@ def claim_folder(
         sources: Files and folders that the result is computed from.
         in_catalog: Whether a catalog writes it into its own folder.
     """
-    folder = _claim_place(path, sources, in_catalog)
+    folder = claim_place(path, sources, in_catalog)
     if not os.path.lexists(folder):
         return folder
     if not folder.is_dir():
@@ -78,7 +78,7 @@ def claim_file(path: Path, mark: bytes, *, overwrite: bool = False, sources: Ite
         overwrite: Whether an earlier result may be replaced.
         sources: Files and folders that the result is computed from.
     """
-    file = _claim_place(path, sources)
+    file = claim_place(path, sources)
     if not file.parent.is_dir():
         raise ConfigError(
             "The output cannot be written: its folder does not exist",
@@ -105,7 +105,7 @@ def claim_file(path: Path, mark: bytes, *, overwrite: bool = False, sources: Ite
     return file
 
 
-def _claim_place(path: Path, sources: Iterable[Path], in_catalog: bool = False) -> Path:
+def claim_place(path: Path, sources: Iterable[Path], in_catalog: bool = False) -> Path:
     """The path without symbolic links, if it is neither a source, nor around or inside one, nor inside a catalog."""
     place = Path(os.path.realpath(path))
     for source in map(Path, map(os.path.realpath, sources)):

@@ -9,6 +9,13 @@ from typing import Annotated
 
 import typer
 
+from metaxc.cli.represent_options import (
+    Address,
+    Engine,
+    Source,
+    check_parquet_options,
+    represent_parquet,
+)
 from metaxc.cli.shared import (
     Base,
     Cache,
@@ -139,15 +146,22 @@ def represent(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts of new items.", metavar="TEXT...")] = None,
     file: Annotated[Path | None, typer.Option("--file", help="Items, one per line; - is stdin.")] = None,
     vectors: Vectors = None,
+    source: Source = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="A .npy file; without it, JSON lines on stdout.")
+        Path | None,
+        typer.Option("--out", help="A .npy file, or with --in a folder; without it, JSON lines on stdout."),
     ] = None,
+    engine: Engine = None,
+    address: Address = None,
     queries: Annotated[
         bool, typer.Option("--queries", help="The texts are queries: write query vectors.")
     ] = False,
     exposure: Exposure = None,
     base: Base = None,
-    threads: Threads = 0,
+    threads: Annotated[
+        int,
+        typer.Option("--threads", min=0, help="CPU threads; 0 takes all cores, on Ray 1 for each worker."),
+    ] = 0,
     device: Device = "auto",
     cache: Cache = None,
     overwrite: Overwrite = False,
@@ -156,6 +170,9 @@ def represent(
 
     The last number of an item's vector is its novelty, that of a query's vector the exposure of novel items. --vectors
     FILE gives embeddings of items, or with --queries of queries, in place of texts.
+
+    --in PARQUET --out FOLDER writes a file for each row group of Parquet files, with the column vector added; the same
+    command again resumes. --engine ray spreads the work over the machines of a Ray cluster.
     """
     import numpy as np
 
@@ -173,6 +190,22 @@ def represent(
             expected="--exposure together with --queries",
             fix="add --queries, or leave --exposure out: the novelty of an item is in its vector",
         )
+    has_texts = bool(texts) or file is not None or vectors is not None
+    check_parquet_options(source, out, engine, address, has_texts)
+    if source is not None and out is not None:
+        from metaxc.scale import RepresentBatch
+
+        exposure = check_exposure(exposure)
+        represent_parquet(
+            RepresentBatch(model, queries=queries, exposure=exposure, base=base, cache=cache),
+            source,
+            out,
+            engine=engine,
+            address=address,
+            threads=threads,
+            overwrite=overwrite,
+        )
+        return
     if out is not None:
         out = out if out.suffix == ".npy" else out.with_name(f"{out.name}.npy")
         out = claim_file(out, np.lib.format.MAGIC_PREFIX, overwrite=overwrite, sources=[model])

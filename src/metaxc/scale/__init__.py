@@ -1,6 +1,21 @@
-"""Capacity planning: what training and serving need on a machine, before the work begins."""
+"""Large data: what training and serving need, and vectors of any number of items by any number of machines."""
 
 from metaxc.scale.machine import machine_memory
+from metaxc.scale.partitions import RepresentedFiles, represent_files, work_here
 from metaxc.scale.planning import Plan, StageCost, Workload, check_memory, make_plan
+from metaxc.scale.ray_engine import RayEngine
+from metaxc.scale.represent_batch import RepresentBatch
 
-__all__ = ["Plan", "StageCost", "Workload", "check_memory", "machine_memory", "make_plan"]
+__all__ = [
+    "Plan",
+    "RayEngine",
+    "RepresentBatch",
+    "RepresentedFiles",
+    "StageCost",
+    "Workload",
+    "check_memory",
+    "machine_memory",
+    "make_plan",
+    "represent_files",
+    "work_here",
+]

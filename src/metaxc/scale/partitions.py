@@ -1,0 +1,308 @@
+"""Vectors of the items or queries of Parquet files, one partition at a time, so that interrupted work resumes.
+
+A partition is a row group of an input file. It becomes an output file of its own, which is written under a hidden name
+and then renamed, so it is complete wherever it exists. Its metadata tell the model and the source. Partitions do not
+depend on each other: an engine may work on them in any order, on any machine, and twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from metaxc.artifacts import atomic_file, make_folder
+from metaxc.errors import ConfigError, DataError, MetaxcError
+from metaxc.output_claims import claim_place
+from metaxc.scale.represent_batch import TEXT, VECTOR, RepresentBatch
+
+RECORD = b"metaxc.represent"
+"""Key of the metadata of an output file, JSON."""
+
+BATCH_ROWS = 4_096
+"""Rows that are represented at once, and rows of a row group of an output file: 6 MB with 385 numbers a vector."""
+
+LOCK = ".represent.lock"
+UNFINISHED = re.compile(r"\..+\.parquet\.[^.]+\.part\.parquet")
+"""Names of what a killed process leaves of `atomic_file`."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A row group of an input file, and the file that its vectors are written to.
+
+    Args:
+        source: The Parquet file.
+        row_group: Counted from 0.
+        rows: Of the row group.
+        output: The Parquet file to write.
+        version: Size in bytes and time of the last change in ns of the source: another version is another source.
+    """
+
+    source: Path
+    row_group: int
+    rows: int
+    output: Path
+    version: tuple[int, int]
+
+    def record(self, identity: dict[str, object]) -> dict[str, object]:
+        """What the metadata of the output say about it; `identity` is that of the callable."""
+        return {
+            **identity,
+            "source": self.source.name,
+            "row_group": self.row_group,
+            "version": list(self.version),
+        }
+
+
+@dataclass(frozen=True)
+class PartitionWriter:
+    """Computes and writes one partition; sent to every worker of an engine.
+
+    Args:
+        represent: Computes the vectors.
+        identity: That of the callable where the work began: a worker with another model must not write.
+    """
+
+    represent: RepresentBatch
+    identity: dict[str, object]
+
+    def __call__(self, partition: Partition) -> int:
+        """Write the output of a partition, unless it is there already, and return the number of its rows."""
+        import pyarrow as pa
+
+        record = partition.record(self.identity)
+        if is_complete(partition, record):  # by a worker that was lost before it could say so
+            return partition.rows
+        if self.represent.identity != self.identity:
+            raise ConfigError(
+                "A worker has another model than the machine that gave it the work",
+                got=f"{self.represent.folder}: {str(self.represent.identity['model'])[:16]}",
+                expected=str(self.identity["model"])[:16],
+                fix="put the same model under this path on every machine",
+            )
+        try:
+            make_folder(partition.output.parent)
+            with atomic_file(partition.output) as new:
+                self._write(partition, record, new)
+        except (DataError, pa.ArrowException) as error:
+            raise DataError(
+                "A partition of the input cannot be represented",
+                got=f"{partition.source}, row group {partition.row_group}: {error}",
+                fix="correct the file, and run the command again with --overwrite: other files keep their outputs",
+            ) from error
+        return partition.rows
+
+    def _write(self, partition: Partition, record: dict[str, object], new: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(partition.source) as file:
+            schema = file.schema_arrow.remove_metadata()
+            batches = file.iter_batches(BATCH_ROWS, row_groups=[partition.row_group])
+            tables = (self.represent(pa.Table.from_batches([batch])) for batch in batches)
+            first = next(tables)
+            schema = schema.append(first.schema.field(VECTOR)).with_metadata({RECORD: json.dumps(record)})
+            dictionaries = [name for name in schema.names if name != VECTOR]  # numbers do not repeat
+            with pq.ParquetWriter(new, schema, use_dictionary=dictionaries) as writer:
+                for table in chain([first], tables):
+                    writer.write_table(table)
+
+
+Engine = Callable[[PartitionWriter, Sequence[Partition]], Iterator[int]]
+"""Calls the writer with every partition, in any order, and yields the rows of each as soon as it is written."""
+
+
+def work_here(writer: PartitionWriter, partitions: Sequence[Partition]) -> Iterator[int]:
+    """The engine `local`: one partition after the other in this process."""
+    return map(writer, partitions)
+
+
+@dataclass(frozen=True)
+class RepresentedFiles:
+    """What `represent_files` has done.
+
+    Args:
+        partitions: All partitions of the input.
+        rows: Of all partitions.
+        kept: Partitions that an earlier run has written.
+    """
+
+    partitions: int
+    rows: int
+    kept: int
+
+
+def represent_files(
+    represent: RepresentBatch,
+    source: str | Path,
+    out: str | Path,
+    *,
+    engine: Engine = work_here,
+    overwrite: bool = False,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> RepresentedFiles:
+    """Write the vectors of Parquet files to a folder, one file for each row group; a second call resumes.
+
+    Args:
+        represent: Computes the vectors.
+        source: A Parquet file, or a folder with such files at any depth. Each needs a column `text`, and keeps its
+            other columns.
+        out: The folder; what another model or another input has left there is an error, and so are other files.
+        engine: Where the partitions are worked on.
+        overwrite: Whether outputs of another model or input are replaced; other files never are.
+        report: Called with the rows that are done and all rows, first with those of an earlier run.
+    """
+    source = Path(os.path.abspath(source))  # workers have other current folders
+    folder = claim_place(Path(out), [represent.folder, source])
+    partitions = list_partitions(source, folder)
+    with _locked(folder):
+        pending = _find_pending(partitions, folder, represent.identity, overwrite)
+        total = sum(one.rows for one in partitions)
+        done = total - sum(one.rows for one in pending)
+        report(done, total)
+        try:
+            for rows in engine(PartitionWriter(represent, represent.identity), pending) if pending else ():
+                done += rows
+                report(done, total)
+        finally:
+            _remove_unfinished(folder)
+    return RepresentedFiles(len(partitions), total, len(partitions) - len(pending))
+
+
+def list_partitions(source: Path, folder: Path) -> list[Partition]:
+    """The row groups of a Parquet file, or of all such files of a folder that are not hidden, in the order of names.
+
+    Args:
+        source: The file or the folder.
+        folder: Where the outputs will be: `shop/a.parquet` becomes `shop/a-00000.parquet` and so on.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    root = source if source.is_dir() else source.parent
+    files = sorted(source.rglob("*.parquet")) if source.is_dir() else [source]
+    found = []
+    for file in files:
+        place = file.relative_to(root)
+        if file != source and any(part.startswith((".", "_")) for part in place.parts):
+            continue  # as Spark, Ray and Arrow do
+        try:
+            facts, metadata = file.stat(), pq.read_metadata(file)
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(
+                "An input file cannot be read",
+                got=f"{file}: {error}",
+                expected="a Parquet file, or a folder with Parquet files",
+            ) from error
+        names = metadata.schema.to_arrow_schema().names
+        if TEXT not in names or VECTOR in names:
+            raise DataError(
+                "An input file does not have the columns that are needed",
+                got=f"{file}: {', '.join(names)}",
+                expected=f"a column {TEXT!r} and others, such as 'id', but none with the name {VECTOR!r}",
+                fix="rename the columns",
+            )
+        for group in range(metadata.num_row_groups):
+            output = folder / place.with_name(f"{place.stem}-{group:05d}.parquet")
+            rows = metadata.row_group(group).num_rows
+            if rows:
+                found.append(Partition(file, group, rows, output, (facts.st_size, facts.st_mtime_ns)))
+    if not found:
+        raise DataError(
+            "The input has no rows", got=source, expected="a Parquet file, or a folder with Parquet files"
+        )
+    return found
+
+
+def read_record(file: Path) -> tuple[dict[str, Any], int] | None:
+    """The record in the metadata of an output file and the number of its rows; None for any other file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_metadata(file)
+        return dict(json.loads(metadata.metadata[RECORD])), metadata.num_rows
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
+        return None
+
+
+def is_complete(partition: Partition, record: dict[str, object]) -> bool:
+    """Whether the output of a partition exists with this record and with all rows."""
+    return partition.output.exists() and read_record(partition.output) == (record, partition.rows)
+
+
+def _find_pending(
+    partitions: Sequence[Partition], folder: Path, identity: dict[str, object], overwrite: bool
+) -> list[Partition]:
+    """The partitions without an output; outputs of anything else are an error, or removed where `overwrite` says so."""
+    _remove_unfinished(folder)
+    by_output = {one.output: one for one in partitions}
+    complete, other = set(), []
+    for file in sorted(file for file in folder.rglob("*") if not file.is_dir() and file.name != LOCK):
+        found, partition = read_record(file), by_output.get(file)
+        if found is None:
+            raise ConfigError(
+                "The output folder has a file that `metaxc represent` has not written, or that is damaged",
+                got=file,
+                expected="a new or empty folder, or one of an earlier run with the same model and input",
+                fix="choose another folder, or remove the file if it is not needed; nothing was deleted",
+            )
+        if partition is not None and found == (partition.record(identity), partition.rows):
+            complete.add(file)
+            continue
+        if not overwrite:
+            raise _different(file, found[0], identity, partition)
+        other.append(file)
+    for file in other:  # only after all files were looked at
+        file.unlink()
+    return [one for one in partitions if one.output not in complete]
+
+
+def _different(
+    file: Path, found: dict[str, Any], identity: dict[str, object], partition: Partition | None
+) -> MetaxcError:
+    """The error for an output that does not belong to this model and input."""
+    names = {"vectors": "kind", "model": "model", "exposure": "exposure"}
+    name = next((name for name in names if found.get(name) != identity[name]), None)
+    if name is not None:
+        what = f"The output folder has vectors of another {names[name]}"
+        got, expected = str(found.get(name))[:16], str(identity[name])[:16]
+    else:
+        what = "The output folder has vectors of another input"
+        got = f"{found.get('source')}, row group {found.get('row_group')}"
+        expected = "outputs of this input alone" if partition is None else "the input as it is now"
+    return ConfigError(
+        what,
+        got=f"{file}: {got}",
+        expected=expected,
+        fix="choose another folder, or add --overwrite (in Python: overwrite=True) to replace them",
+    )
+
+
+def _remove_unfinished(folder: Path) -> None:
+    for file in folder.rglob(".*.parquet"):
+        if UNFINISHED.fullmatch(file.name):
+            file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError("The output is not a folder", got=folder, expected="a new or empty folder")
+    make_folder(folder)
+    try:
+        with FileLock(folder / LOCK, timeout=0):
+            yield
+    except Timeout as error:
+        raise ConfigError(
+            "Another process is writing to the output folder", got=folder, fix="wait until it has finished"
+        ) from error
