@@ -1,6 +1,6 @@
 """Do items with a few clicks keep, on a fold that was not seen, what the constants promise them? Compared on folds.
 
-    python benchmarks/few_clicks.py DATA... --encoders FOLDER --cache FOLDER --out benchmarks/results/few_clicks.json
+    python benchmarks/few_clicks.py DATA... --encoders FOLDER --cache FOLDER --out benchmarks/results/few_clicks_folds.json
 
 The constants of the calibration are chosen on all folds but one and judged on that one, in turn, under several rules
 (`metaxc.tuning.calibration`): what a slice of items by clicks that is below the encoder alone counts, and what may be
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("data", nargs="+", type=Path, help="data set folders")
     parser.add_argument("--encoders", type=Path, required=True, help="folder that keeps adapted encoders")
     parser.add_argument("--cache", type=Path, help="folder for embeddings")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/few_clicks.json"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/few_clicks_folds.json"))
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
