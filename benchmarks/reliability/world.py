@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from metaxc import Dataset, Emmett, Irene, IreneConfig, split
 from metaxc.catalog import Catalog, Item
@@ -84,10 +85,14 @@ def dataset() -> Dataset:
 
 @cache
 def model(neighbours: int = 3, dim: int = DIM) -> Emmett:
-    """A model of the world; another K, another model."""
+    """A model of the world; another K, another model.
+
+    On one thread: service and script make it by themselves, and sums in another order have other last digits.
+    """
     torch.set_num_threads(1)
     config = IreneConfig(encoder="pretrained", neighbours=neighbours, folds=0)
-    return Irene(config, encoder=Hashed(dim)).fit(dataset())
+    with threadpool_limits(1):
+        return Irene(config, encoder=Hashed(dim)).fit(dataset())
 
 
 def text_of(drawn: random.Random) -> str:
