@@ -1,6 +1,6 @@
 """Do items with a few clicks keep, on a fold that was not seen, what the constants promise them? Compared on folds.
 
-    python benchmarks/few_clicks.py DATA... --encoders FOLDER --cache FOLDER --out benchmarks/results/few_clicks_folds.json
+    python benchmarks/few_clicks.py DATA... --encoders FOLDER --cache FOLDER --out FILE
 
 The constants of the calibration are chosen on all folds but one and judged on that one, in turn, under several rules
 (`metaxc.tuning.calibration`): what a slice of items by clicks that is below the encoder alone counts, and what may be
