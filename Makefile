@@ -4,7 +4,8 @@
 # make wheel-check   build the source distribution and the wheel, and try the wheel in a fresh environment
 # make docs   build the documentation site in site/
 # make test-lowest   the tests with the lowest versions that pyproject.toml allows, in an environment of their own
-# make test-integrations   the retrievers for LangChain, LlamaIndex and Haystack, and a Ray cluster, in an environment of their own
+# make test-integrations   the retrievers for LangChain, LlamaIndex and Haystack, in an environment of their own
+# make test-ray   a Ray cluster of three nodes that loses one, in the same environment (a few minutes)
 # make examples   run the examples of examples/ on a small shop, each in a temporary folder
 # make lock   write the lock files from constraints.txt and constraints-integrations.txt
 # All work from any state, again and again.
@@ -23,7 +24,7 @@ LOWEST_TESTS ?= tests
 LOWEST_CI := tests/data tests/emmett tests/serve tests/test_dependencies.py \
 	$(addprefix tests/encoders/test_,cache_folder.py encoder_folder.py onnx_graph.py pretrained.py)
 
-.PHONY: demo docs examples test test-integrations test-slow test-lowest test-lowest-ci check wheel-check setup lock clean
+.PHONY: demo docs examples test test-integrations test-ray test-slow test-lowest test-lowest-ci check wheel-check setup lock clean
 
 setup: $(READY)
 
@@ -59,7 +60,10 @@ $(INTEGRATIONS)/.ready: $(READY) requirements-integrations.lock
 	@touch $@
 
 test-integrations: $(INTEGRATIONS)/.ready
-	$(INTEGRATIONS)/bin/python -m pytest tests/integrations tests/scale/test_ray_engine.py
+	$(INTEGRATIONS)/bin/python -m pytest tests/integrations
+
+test-ray: $(INTEGRATIONS)/.ready
+	$(INTEGRATIONS)/bin/python -m pytest tests/scale/test_ray_engine.py
 
 examples: $(READY)
 	$(BIN)/python -m pytest -m slow tests/test_examples.py
