@@ -37,6 +37,27 @@ class TestRandom:
         many = Fold.partition(clicks, seed=1, count=10)  # 15 % each would be more than all
         assert np.sum([fold.pseudo_novel for fold in many], axis=0).tolist() == [1] * 200
 
+    def test_half_of_the_queries_are_held_out_with_all_that_click_the_same_items(self):
+        things, words = 300, 4  # each thing is two items, which four queries click
+        clicks = csr_array(
+            np.repeat(np.kron(np.eye(things), np.ones((1, 2))), words, axis=0).astype(np.float32)
+        )
+        thing = np.repeat(np.arange(things), words)
+        for fold in Fold.partition(clicks, seed=1, count=3):
+            assert fold.held.sum() == 180
+            held = np.bincount(thing[fold.held], minlength=things)
+            whole = held[held == words].sum()
+            assert 80 <= whole <= 100  # one thing at either end of a part may be cut in two
+            assert (held > 0).sum() > 70  # the other half one by one: of many more things
+
+    def test_an_intent_that_is_larger_than_a_fold_is_cut(self):
+        clicks = csr_array(np.random.default_rng(0).random((900, 200)) < 0.1).tolil()
+        clicks[:700] = clicks[0].toarray()  # most queries click the same items
+        (fold,) = Fold.partition(csr_array(clicks, dtype=np.float32), seed=0, count=1)
+        assert fold.held.sum() == 135
+        assert fold.held[:700].any()
+        assert not fold.held[:700].all()
+
     def test_the_share_of_items_may_differ_from_that_of_queries(self):
         clicks = csr_array((np.random.default_rng(0).random((900, 200)) < 0.1).astype(np.float32))
         (fold,) = Fold.partition(clicks, seed=1, count=1, item_share=0.05)

@@ -1,7 +1,8 @@
 """Folds: observed items that play novel and queries that play test, on which constants are chosen.
 
 A fold should look like what will happen. Where items and queries have times, the newest items play novel and the latest
-queries play test, in windows that go back in time; otherwise both are drawn at random.
+queries play test, in windows that go back in time; otherwise both are drawn at random, the queries in part by whole
+intents: queries that click the same items are different words for one thing, and future queries ask for new things too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ SHARE = 0.15
 
 NOVEL_SHARES = (0.05, 0.2)
 """Bounds for the share of the observed items that play novel: fewer cannot be measured, more leave too few to learn."""
+
+BY_INTENT = 0.5
+"""The share of a random fold's held-out queries that is held out with all other queries that click the same items.
+Where nearly every query has such a twin left to learn from, classifiers look better than they are for queries that have
+none (docs/decisions.md)."""
 
 FEWEST_ITEMS, FEWEST_QUERIES = 10, 50
 """Below this many pseudo-novel items, or queries that click one, the defaults are a better guess."""
@@ -99,28 +105,30 @@ class Fold:
         """At most `count` random folds that share no pseudo-novel item and no held-out query; those with too few data
         to choose anything by are left out.
 
-        They are disjoint because what a generator learns on one fold's items is validated on another's.
+        They are disjoint because what a generator learns on one fold's items is validated on another's. Of the queries
+        `BY_INTENT` are held out by whole intents, the others one by one.
 
         Args:
             clicks: (queries, observed).
-            seed: Draws the two permutations that are cut into folds.
+            seed: Draws the permutations that are cut into folds.
             count: How many folds.
             share: The share of the queries in each fold, at most 1 / count.
             item_share: The share of the items in each fold, alike; None for `share`.
         """
         random = np.random.default_rng(seed)
         queries, items = clicks.shape
-        item_order, query_order = random.permutation(items), random.permutation(queries)
         most = 1 / max(count, 1)
-        shares = (min(share if item_share is None else item_share, most), min(share, most))
+        novel = int(min(share if item_share is None else item_share, most) * items)
+        asked = int(min(share, most) * queries)
+        item_parts = _cut(random.permutation(items), count, novel)
+        by_intent = _cut(_shuffled_by_intent(clicks, random), count, int(BY_INTENT * asked))
+        left = np.setdiff1d(np.arange(queries), by_intent)
+        one_by_one = _cut(random.permutation(left), count, asked - by_intent.shape[1])
         folds = []
         for number in range(count):
             pseudo_novel, held = np.zeros(items, dtype=bool), np.zeros(queries, dtype=bool)
-            for mask, order, part in zip(
-                (pseudo_novel, held), (item_order, query_order), shares, strict=True
-            ):
-                size = int(part * len(order))
-                mask[order[number * size : (number + 1) * size]] = True
+            pseudo_novel[item_parts[number]] = True
+            held[by_intent[number]] = held[one_by_one[number]] = True
             fold = Fold(pseudo_novel, held)
             if fold.is_enough(clicks):
                 folds.append(fold)
@@ -194,6 +202,21 @@ def draw_folds(dataset: Dataset, training: tuple[Rows, Rows, csr_array], count: 
         if folds:
             return folds
     return []
+
+
+def _cut(order: Rows, count: int, size: int) -> Rows:
+    """(count, size): an order cut into parts; what is left over is in none."""
+    return order[: count * size].reshape(count, size)
+
+
+def _shuffled_by_intent(clicks: csr_array, random: np.random.Generator) -> Rows:
+    """The queries in random order, those that click the same items beside each other."""
+    groups: dict[bytes, int] = {}
+    ordered = clicks.copy()
+    ordered.sort_indices()
+    rows = np.split(ordered.indices, ordered.indptr[1:-1])
+    group = np.array([groups.setdefault(row.tobytes(), len(groups)) for row in rows], dtype=np.int64)
+    return np.argsort(random.permutation(len(groups))[group], kind="stable")
 
 
 def _only(clicks: csr_array, kept: Mask | None) -> csr_array:
