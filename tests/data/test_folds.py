@@ -38,10 +38,9 @@ class TestRandom:
         assert np.sum([fold.pseudo_novel for fold in many], axis=0).tolist() == [1] * 200
 
     def test_half_of_the_queries_are_held_out_with_all_that_click_the_same_items(self):
-        things, words = 300, 4  # each thing is two items, which four queries click
-        clicks = csr_array(
-            np.repeat(np.kron(np.eye(things), np.ones((1, 2))), words, axis=0).astype(np.float32)
-        )
+        things, words = 300, 4  # four queries for each thing, which is two items; every item belongs to two things
+        pairs = np.eye(things) + np.roll(np.eye(things), 1, axis=1)
+        clicks = csr_array(np.repeat(pairs, words, axis=0).astype(np.float32))
         thing = np.repeat(np.arange(things), words)
         for fold in Fold.partition(clicks, seed=1, count=3):
             assert fold.held.sum() == 180
@@ -49,6 +48,15 @@ class TestRandom:
             whole = held[held == words].sum()
             assert 80 <= whole <= 100  # one thing at either end of a part may be cut in two
             assert (held > 0).sum() > 70  # the other half one by one: of many more things
+
+    def test_no_item_loses_all_its_clicks_with_an_intent(self):
+        clicks = csr_array(np.repeat(np.eye(200), 6, axis=0).astype(np.float32))  # six words for each item
+        (fold,) = Fold.partition(clicks, seed=1, count=1, share=0.3)
+        assert fold.held.sum() == 360
+        _, left = fold.training(clicks)
+        assert (
+            left.sum(axis=0) == 0
+        ).sum() < 5  # all six were drawn one by one: 0.3 to the sixth, of 140 items
 
     def test_an_intent_that_is_larger_than_a_fold_is_cut(self):
         clicks = csr_array(np.random.default_rng(0).random((900, 200)) < 0.1).tolil()

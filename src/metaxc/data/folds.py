@@ -106,7 +106,7 @@ class Fold:
         to choose anything by are left out.
 
         They are disjoint because what a generator learns on one fold's items is validated on another's. Of the queries
-        `BY_INTENT` are held out by whole intents, the others one by one.
+        `BY_INTENT` are held out by whole intents, where their items are clicked by others too; the others one by one.
 
         Args:
             clicks: (queries, observed).
@@ -121,7 +121,8 @@ class Fold:
         novel = int(min(share if item_share is None else item_share, most) * items)
         asked = int(min(share, most) * queries)
         item_parts = _cut(random.permutation(items), count, novel)
-        by_intent = _cut(_shuffled_by_intent(clicks, random), count, int(BY_INTENT * asked))
+        whole = _shuffled_by_intent(clicks, random)
+        by_intent = _cut(whole, count, min(int(BY_INTENT * asked), len(whole) // max(count, 1)))
         left = np.setdiff1d(np.arange(queries), by_intent)
         one_by_one = _cut(random.permutation(left), count, asked - by_intent.shape[1])
         folds = []
@@ -210,13 +211,19 @@ def _cut(order: Rows, count: int, size: int) -> Rows:
 
 
 def _shuffled_by_intent(clicks: csr_array, random: np.random.Generator) -> Rows:
-    """The queries in random order, those that click the same items beside each other."""
+    """The queries in random order, those that click the same items beside each other. Left out are those without which
+    an item would have no click at all: it would have to play novel."""
     groups: dict[bytes, int] = {}
     ordered = clicks.copy()
     ordered.sort_indices()
     rows = np.split(ordered.indices, ordered.indptr[1:-1])
     group = np.array([groups.setdefault(row.tobytes(), len(groups)) for row in rows], dtype=np.int64)
-    return np.argsort(random.permutation(len(groups))[group], kind="stable")
+    owner = np.repeat(np.arange(clicks.shape[0]), np.diff(clicks.indptr))
+    same = np.bincount(group)[group[owner]]  # clicks of the intent on each item that it clicks
+    only = np.bincount(clicks.indices, minlength=clicks.shape[1])[clicks.indices] <= same
+    needed = np.bincount(owner[only], minlength=clicks.shape[0]) > 0
+    order = np.argsort(random.permutation(len(groups))[group], kind="stable")
+    return order[~needed[order]]
 
 
 def _only(clicks: csr_array, kept: Mask | None) -> csr_array:
