@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from metaxc.errors import MetaxcError
@@ -19,3 +20,8 @@ def import_extra(module: str, extra: str) -> Any:
             expected=f"the packages of the extra {extra!r}",
             fix=f"pip install 'metaxc[{extra}]'",
         ) from error
+
+
+def has_extra(module: str) -> bool:
+    """Whether a module of an extra is installed."""
+    return find_spec(module) is not None

@@ -172,7 +172,9 @@ def _read_parts(
         "embeddings": take_array(arrays, "embeddings", file, (None, encoder.dim)),
         "rows": take_array(arrays, "rows", file, (None,), ("int64",)),
     }
-    selector, selected = load_selector(folder / "selector.safetensors", config.selector, selector)
+    selector, selected = load_selector(
+        folder / "selector.safetensors", config.selector, selector, observed["embeddings"]
+    )
     expansion = None
     if config.memory:
         file = folder / "memory.safetensors"

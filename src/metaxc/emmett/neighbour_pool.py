@@ -6,7 +6,7 @@ small ones of the items that came later. Whoever uses the old pool meanwhile is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -17,8 +17,9 @@ from metaxc.classifiers import RevealedQueries
 from metaxc.data import Texts
 from metaxc.errors import DataError
 from metaxc.generators import gather
+from metaxc.index.array_search import ArraySearch
 from metaxc.index.topk import top_k
-from metaxc.selectors import ClusterSelector, Selector, Voters
+from metaxc.selectors import ClusterSelector, NearestSelector, Selector, Voters
 from metaxc.selectors.nearest import drop_one
 from metaxc.selectors.voting import OWN_TEXT
 
@@ -127,7 +128,10 @@ class NeighbourPool:
         if later is None:
             rows, scores = selector.select(embeddings, k, itself, texts)
         else:
-            search = partial(self._search, embeddings, selector.embeddings, later, later.embeddings)
+            nearest = (
+                selector.items if isinstance(selector, NearestSelector) else ArraySearch(selector.embeddings)
+            )
+            search = partial(_search_both, embeddings, nearest.search, later, later.embeddings)
             rows, scores = search(k) if itself is None else drop_one(*search(k + 1), itself)
         voters = np.full(rows.shape, OWN_TEXT, dtype=np.int64)
         if revealed is not None:
@@ -210,22 +214,30 @@ class NeighbourPool:
             )
         )
         return Voters(
-            lambda queries, k: self._search(queries, trained.vectors, later, later.vectors, k),
+            lambda queries, k: _search_both(queries, self._search_vectors, later, later.vectors, k),
             mean_embedding,
             mean_vector,
         )
 
-    @staticmethod
-    def _search(
-        queries: Floats, trained: Floats, later: LaterItems, later_rows: Floats, k: int
-    ) -> tuple[Rows, Floats]:
-        """The k best rows of both arrays together, the replaced ones left out."""
-        first, first_scores = top_k(queries, trained, k, ~later.replaced)
-        second, second_scores = top_k(queries, later_rows, k)
-        rows = np.concatenate([first, np.where(second < 0, -1, second + len(trained))], axis=1)
-        scores = np.concatenate([first_scores, second_scores], axis=1)
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(rows, best, axis=1), np.take_along_axis(scores, best, axis=1)
+    def _search_vectors(self, queries: Floats, k: int, excluded: Mask) -> tuple[Rows, Floats]:
+        """Exact, because an index of the vectors would be built at the first click and kept for nothing else."""
+        return top_k(queries, self.trained.vectors, k, ~excluded)
+
+
+def _search_both(
+    queries: Floats,
+    search: Callable[[Floats, int, Mask], tuple[Rows, Floats]],
+    later: LaterItems,
+    later_rows: Floats,
+    k: int,
+) -> tuple[Rows, Floats]:
+    """The k best of what a search finds in the trained rows, without the replaced ones, and of the later rows."""
+    first, first_scores = search(queries, k, later.replaced)
+    second, second_scores = top_k(queries, later_rows, k)
+    rows = np.concatenate([first, np.where(second < 0, -1, second + len(later.replaced))], axis=1)
+    scores = np.concatenate([first_scores, second_scores], axis=1)
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(rows, best, axis=1), np.take_along_axis(scores, best, axis=1)
 
 
 def _gather(rows: Rows, trained: Floats, later: Floats | None) -> Floats:

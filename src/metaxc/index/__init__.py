@@ -1,5 +1,6 @@
 """Nearest-neighbour search by inner product: over arrays (`top_k`), or in an index that vectors enter and leave."""
 
+from metaxc.index.array_search import ArraySearch
 from metaxc.index.exact import ExactIndex
 from metaxc.index.interface import (
     SCAN_FROM,
@@ -15,6 +16,7 @@ from metaxc.index.topk import best_rows, top_k
 
 __all__ = [
     "SCAN_FROM",
+    "ArraySearch",
     "ExactIndex",
     "IVFIndex",
     "Index",

@@ -66,7 +66,7 @@ class TableIndex:
         """Write the index as it is now; it may change while the folder is written."""
         with self._lock.reading():
             keys, vectors = self._table.copy_contents()
-            codes = self._code_arrays()
+            codes = self.code_arrays()
         with atomic_folder(folder, FOLDER_KIND, overwrite=True, in_catalog=True) as new:
             save_arrays(new / VECTORS_FILE, {"keys": keys, "vectors": vectors})
             if codes is not None:
@@ -74,7 +74,7 @@ class TableIndex:
             about = {"kind": self.kind, "dim": self.dim, "count": len(keys), "coded": codes is not None}
             save_json(new / ABOUT_FILE, {**about, "facts": metadata})
 
-    def _code_arrays(self) -> Arrays | None:
+    def code_arrays(self) -> Arrays | None:
         return None
 
 

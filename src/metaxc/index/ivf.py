@@ -196,8 +196,9 @@ class IVFIndex(ScanIndex):
         return index
 
     @classmethod
-    def restore(cls, keys: Keys, vectors: Floats, arrays: Arrays | None) -> IVFIndex:
-        """Build an index from what was saved: its vectors, validated, and its code arrays, None if it had none."""
+    def restore(cls, keys: Keys, vectors: Floats, arrays: Arrays | None, recall: float = RECALL) -> IVFIndex:
+        """Build an index from what was saved: its vectors, validated, and its code arrays. Without these, codes are
+        trained now, for this recall."""
         codes, plan, trained = None, None, len(keys)
         if arrays is not None:
             codes = IVFCodes.from_arrays(arrays, vectors.shape[1], len(keys))
@@ -207,7 +208,7 @@ class IVFIndex(ScanIndex):
                 raise ModelError(
                     "The search plan of the index cannot be read", got=str(error), fix="build the index again"
                 ) from error
-        index = cls(vectors.shape[1]) if plan is None else cls(vectors.shape[1], recall=plan.target)
+        index = cls(vectors.shape[1], recall=recall if plan is None else plan.target)
         index._table.adopt(keys, vectors)
         index._codes, index._trained_count = codes, trained
         index.plan = plan or index.plan
@@ -215,8 +216,8 @@ class IVFIndex(ScanIndex):
         index._rebuild_if_needed(in_background=False)
         return index
 
-    def _code_arrays(self) -> Arrays | None:
-        arrays = super()._code_arrays()
+    def code_arrays(self) -> Arrays | None:
+        arrays = super().code_arrays()
         if arrays is None:
             return None
         return {**arrays, "plan": self.plan.to_array(), "trained": np.array([self._trained_count])}

@@ -151,7 +151,7 @@ class ScanIndex(TableIndex):
         if thread is not None:
             thread.join()
 
-    def _code_arrays(self) -> Arrays | None:
+    def code_arrays(self) -> Arrays | None:
         return None if self._codes is None else self._codes.to_arrays()
 
     def _scan(

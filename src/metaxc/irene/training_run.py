@@ -31,6 +31,7 @@ from metaxc.generators import Episode, load_generator, save_generator
 from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.irene.config import IreneConfig
 from metaxc.irene.model_parts import ConfiguredParts
+from metaxc.selectors import NearestSelector
 from metaxc.tuning import (
     Candidate,
     Constants,
@@ -298,6 +299,7 @@ class TrainingRun:
             "calibration": calibration,
             "neighbour_vectors": trained.classifiers if self.parts.keeps_neighbour_vectors else None,
             "expansion": expansion,
+            "selector": NearestSelector(embeddings),
             "trained_on": TrainingRecord.of(self.dataset),
             "about": self._about(constants, encoder, trained.losses),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from metaxc.array_checks import take_array
+from metaxc.arrays import Floats
 from metaxc.artifacts import Arrays, load_arrays, save_arrays
 from metaxc.errors import ModelError
 from metaxc.selectors.nearest import ClusterSelector, NearestSelector, Selector, cluster
@@ -24,6 +25,9 @@ __all__ = [
     "selector_kind",
 ]
 
+INDEX = "index."
+"""What the names of the arrays of the nearest selector's index begin with."""
+
 
 def selector_kind(selector: Selector) -> str:
     """The kind that a model folder records; `"own"` for a selector that a user wrote."""
@@ -33,28 +37,35 @@ def selector_kind(selector: Selector) -> str:
 def save_selector(file: Path, selector: Selector, arrays: Arrays) -> None:
     """Write the selector's arrays together with `arrays`; no file where there are none.
 
-    The nearest selector uses the observed embeddings, which are saved anyway. Code is not written: a selector that
-    calls a function must be passed to `load_selector` again.
+    The nearest selector uses the observed embeddings, which are saved anyway, and with many of them an index. Code is
+    not written: a selector that calls a function must be passed to `load_selector` again.
     """
+    if isinstance(selector, NearestSelector):
+        index = selector.items.arrays() or {}
+        arrays = {**arrays, **{f"{INDEX}{name}": array for name, array in index.items()}}
     if isinstance(selector, ClusterSelector):
         arrays = {**arrays, "centroids": selector.centroids}
     if arrays:
         save_arrays(file, arrays)
 
 
-def load_selector(file: Path, kind: str, given: Selector | None) -> tuple[Selector | None, Arrays]:
-    """The selector of a folder (None for the nearest), and the arrays that were saved with it.
+def load_selector(
+    file: Path, kind: str, given: Selector | None, embeddings: Floats
+) -> tuple[Selector, Arrays]:
+    """The selector of a folder, and the arrays that were saved with it.
 
     Args:
         file: As `save_selector` wrote it; may be absent.
         kind: As `selector_kind` returned it.
         given: Used instead when not None.
+        embeddings: (observed, dim) of the observed items.
     """
     arrays = load_arrays(file) if file.is_file() else {}
     if given is not None:
         return given, arrays
     if kind == NearestSelector.kind:
-        return None, arrays
+        index = {name.removeprefix(INDEX): array for name, array in arrays.items() if name.startswith(INDEX)}
+        return NearestSelector(embeddings, index or None), arrays
     if kind == ClusterSelector.kind:
         return ClusterSelector(take_array(arrays, "centroids", file, (None, None))), arrays
     raise ModelError(

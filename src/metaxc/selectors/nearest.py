@@ -12,8 +12,10 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from metaxc.arrays import Floats, Rows
+from metaxc.artifacts import Arrays
 from metaxc.classifiers.classifiers import normalize_rows
 from metaxc.errors import DataError
+from metaxc.index.array_search import ArraySearch
 from metaxc.index.topk import top_k
 
 
@@ -43,16 +45,23 @@ class Selector(Protocol):
 
 
 class NearestSelector:
-    """The K nearest observed items by inner product: the paper's selector, exact.
+    """The K nearest observed items by inner product: the paper's selector.
+
+    Up to 100,000 items all are compared; beyond, an index finds 99 % of the nearest (`metaxc.index.array_search`).
 
     Args:
         embeddings: (observed, dim) float32, the observed items' embeddings.
+        arrays: What `items.arrays` returned for the same embeddings; None if an index is still to be built.
     """
 
     kind: ClassVar[str] = "nearest"
 
-    def __init__(self, embeddings: Floats):
-        self.embeddings = embeddings
+    def __init__(self, embeddings: Floats, arrays: Arrays | None = None):
+        self.items = ArraySearch(embeddings, arrays)
+
+    @property
+    def embeddings(self) -> Floats:
+        return self.items.vectors
 
     def __repr__(self) -> str:
         return f"NearestSelector({len(self.embeddings):,} observed items)"
@@ -66,8 +75,8 @@ class NearestSelector:
     ) -> tuple[Rows, Floats]:
         """See `Selector.select`."""
         if exclude_self is None:
-            return top_k(embeddings, self.embeddings, k)
-        rows, scores = top_k(embeddings, self.embeddings, k + 1)
+            return self.items.search(embeddings, k)
+        rows, scores = self.items.search(embeddings, k + 1)
         return drop_one(rows, scores, exclude_self)
 
 

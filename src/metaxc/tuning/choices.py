@@ -363,31 +363,31 @@ def fit_fold(
     """
     rows, learnt = fold.training(clicks)
     queries, items = encoding.embed(encoder, query_rows)
-    items = items[observed]
-    remaining, novel = items[fold.observed], items[fold.novel]
-    classifiers = parts.fit_classifiers(queries[rows], learnt)
-    queries = classifiers.transform_queries(queries)
+    embeddings = items[observed[np.concatenate([fold.observed, fold.novel])]]
+    del items  # a large array, and another follows
+    remaining, novel = np.split(embeddings, [len(fold.observed)])
+    learnt_from = queries[rows]
+    classifiers = parts.fit_classifiers(learnt_from, learnt)
+    queries, learnt_from = (classifiers.transform_queries(some) for some in (queries, learnt_from))
     most = max(*NEIGHBOURS, parts.neighbours or 0)
-    informative = np.flatnonzero(
-        classifiers.clicks > 0
-    )  # an item whose clicks are all held out informs nothing
+    # An item whose clicks are all held out informs nothing.
+    informative = np.flatnonzero(classifiers.clicks > 0)
     place = np.full(len(remaining), -1)
     place[informative] = np.arange(len(informative))
-    selector = NearestSelector(remaining[informative])
+    selector = NearestSelector(remaining if len(informative) == len(remaining) else remaining[informative])
     near, similarities = selector.select(novel, most)
     observed_near, observed_similarities = selector.select(remaining, most, exclude_self=place)
     return FittedFold(
         TuningFold.build(fold, queries, clicks, parts.seed, excluded),
         classifiers,
-        parts.neighbour_classifiers(classifiers, remaining, queries[rows], learnt),
-        remaining,
-        novel,
+        parts.neighbour_classifiers(classifiers, remaining, learnt_from, learnt),
+        embeddings,
         queries,
         csr_array(clicks[:, fold.novel]),
         np.where(near < 0, -1, informative[near]),
         similarities,
         np.where(observed_near < 0, -1, informative[observed_near]),
         observed_similarities,
-        ClassifierResponse.fit(classifiers, queries[rows]),
-        parts.query_expansion(queries[rows], learnt, remaining),
+        ClassifierResponse.fit(classifiers, learnt_from),
+        parts.query_expansion(learnt_from, learnt, remaining),
     )

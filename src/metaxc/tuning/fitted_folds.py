@@ -166,8 +166,7 @@ class FittedFold:
         data: The fold applied to the clicks.
         classifiers: Classifiers of the remaining observed items.
         neighbour_classifiers: What of the neighbours informs an item: `classifiers`, or an ablation.
-        observed_embeddings: (remaining observed, dim).
-        novel_embeddings: (pseudo-novel, dim).
+        embeddings: (items, dim) the remaining observed items, then the pseudo-novel ones, as `TuningFold.item_order`.
         queries: (queries, dim) all training queries by the fold's encoder.
         novel_clicks: (queries, pseudo-novel) their clicks.
         neighbours: (pseudo-novel, most K) rows of the nearest remaining observed items.
@@ -181,8 +180,7 @@ class FittedFold:
     data: TuningFold
     classifiers: Classifiers
     neighbour_classifiers: Classifiers
-    observed_embeddings: Floats
-    novel_embeddings: Floats
+    embeddings: Floats
     queries: Floats
     novel_clicks: csr_array
     neighbours: Rows
@@ -191,6 +189,16 @@ class FittedFold:
     observed_similarities: Floats
     response: ClassifierResponse
     expansion: QueryExpansion | None = None
+
+    @property
+    def observed_embeddings(self) -> Floats:
+        """(remaining observed, dim)."""
+        return self.embeddings[: len(self.classifiers)]
+
+    @property
+    def novel_embeddings(self) -> Floats:
+        """(pseudo-novel, dim)."""
+        return self.embeddings[len(self.classifiers) :]
 
     def expanded(self, config: ExpansionConfig) -> FittedFold:
         """The fold with expanded validation queries."""
@@ -205,7 +213,7 @@ class FittedFold:
 
     def items(self, generator: TorchGenerator, neighbour_vectors: Floats, k: int) -> FoldItems:
         """The fold's items in the order of `TuningFold.item_order`, with what a generator makes of k neighbours."""
-        embeddings = np.concatenate([self.observed_embeddings, self.novel_embeddings])
+        embeddings = self.embeddings
         rows = np.concatenate([self.observed_neighbours[:, :k], self.neighbours[:, :k]])
         similarities = np.concatenate([self.observed_similarities[:, :k], self.similarities[:, :k]])
         direction = np.empty_like(embeddings)

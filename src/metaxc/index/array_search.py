@@ -1,0 +1,102 @@
+"""Search in an array of vectors that does not change: exact, or from `INDEX_FROM` vectors on through an index.
+
+Neighbours of all items among themselves grow with the square of their number if every pair is compared: hours for a
+million items. The index (`metaxc.index.ivf`) needs minutes, and less than a millisecond for a single item.
+"""
+
+from __future__ import annotations
+
+import logging
+from threading import Lock
+
+import numpy as np
+
+from metaxc.arrays import Floats, Mask, Rows
+from metaxc.artifacts import Arrays
+from metaxc.extras import has_extra
+from metaxc.index.interface import SCAN_DIM
+from metaxc.index.ivf import IVFIndex
+from metaxc.index.topk import top_k
+
+log = logging.getLogger(__name__)
+
+INDEX_FROM = 100_000
+"""Number of vectors from which an index is used. At 200,000 of 384 dimensions it is built in 16 s and searched in 0.2
+ms for each of many queries, 0.7 ms for a single one, on one thread (at recall@10 0.95)."""
+
+RECALL = 0.99
+"""Recall@10 that the index reaches on sample queries."""
+
+SPARE = 32
+"""Further rows that are looked up where some are excluded; where more than these were, all rows are compared."""
+
+
+class ArraySearch:
+    """Finds the rows of an array with the largest inner products.
+
+    Without faiss, or with few dimensions, all rows are compared however many there are.
+
+    Args:
+        vectors: (m, dim) float32; must not change.
+        arrays: What `arrays` returned for the same vectors, so that the index need not be built again.
+
+    Example:
+        >>> ArraySearch(np.eye(3, dtype=np.float32)).search(np.array([[0, 0.9, 0.1]], np.float32), 2)[0]
+        array([[1, 2]])
+    """
+
+    def __init__(self, vectors: Floats, arrays: Arrays | None = None):
+        self.vectors = vectors
+        self._arrays = arrays
+        self._index: IVFIndex | None = None
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether searches go through an index, which the first of them builds."""
+        many = len(self.vectors) >= INDEX_FROM and self.vectors.shape[1] >= SCAN_DIM
+        return many and has_extra("faiss")
+
+    @property
+    def measured_recall(self) -> float:
+        """Recall@10 of the index on sample queries; 1 where all rows are compared."""
+        return 1.0 if not self.is_indexed else self._built().measured_recall or 1.0
+
+    def search(self, queries: Floats, k: int, excluded: Mask | None = None) -> tuple[Rows, Floats]:
+        """The k best rows of each query and their inner products, best first; −1 and −inf pad.
+
+        Args:
+            queries: (n, dim) float32.
+            k: How many.
+            excluded: (m,) bool, rows that are not to be found; None for none.
+        """
+        if not self.is_indexed or not len(queries) or not k:
+            return top_k(queries, self.vectors, k, None if excluded is None else ~excluded)
+        index = self._built()
+        if excluded is None or not excluded.any():
+            return index.search(queries, k)
+        rows, scores = index.search(queries, k + SPARE)
+        scores[excluded[rows]] = -np.inf
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        rows, scores = np.take_along_axis(rows, best, axis=1), np.take_along_axis(scores, best, axis=1)
+        short = np.isneginf(scores).any(axis=1)
+        if short.any():
+            rows[short], scores[short] = top_k(queries[short], self.vectors, k, ~excluded)
+        return rows, scores
+
+    def arrays(self) -> Arrays | None:
+        """What the index is restored from, beside the vectors; None where all rows are compared."""
+        return self._built().code_arrays() if self.is_indexed else None
+
+    def _built(self) -> IVFIndex:
+        with self._lock:
+            if self._index is None:
+                keys = np.arange(len(self.vectors))
+                vectors = np.ascontiguousarray(self.vectors)
+                self._index = IVFIndex.restore(keys, vectors, self._arrays, RECALL)
+                self._arrays = None
+                log.info("neighbours are found by %r", self._index)
+            return self._index
