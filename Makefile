@@ -101,10 +101,10 @@ check: $(READY)
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --durations=25 --durations-min=5
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --durations=25 --durations-min=5
 
 clean:
 	rm -rf $(VENV) $(VENV)-lock $(LOWEST) $(INTEGRATIONS) demo demo-*/ site
