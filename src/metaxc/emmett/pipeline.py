@@ -119,7 +119,7 @@ class MetaClassifierPipeline:
         evidence: bool = True,
     ) -> Floats:
         """(n, dim + 1) float32: the vectors alone, of any number of items; the arguments are those of `run`."""
-        blocks = []
+        vectors = np.empty((len(embeddings), embeddings.shape[1] + 1), np.float32)
         for start in range(0, len(embeddings), BLOCK):
             stop = min(start + BLOCK, len(embeddings))
             made = self.run(
@@ -131,8 +131,8 @@ class MetaClassifierPipeline:
                 votes=votes,
                 evidence=evidence,
             )
-            blocks.append(made.vectors)
-        return np.concatenate(blocks) if blocks else np.empty((0, embeddings.shape[1] + 1), np.float32)
+            vectors[start:stop] = made.vectors
+        return vectors
 
     def explain(self, made: MetaClassifiers, text: str, query_names: Sequence[str] = ()) -> Explanation:
         """Where the first of these vectors comes from.
