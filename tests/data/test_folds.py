@@ -38,7 +38,8 @@ class TestRandom:
         assert np.sum([fold.pseudo_novel for fold in many], axis=0).tolist() == [1] * 200
 
     def test_half_of_the_queries_are_held_out_with_all_that_click_the_same_items(self):
-        things, words = 300, 4  # four queries for each thing, which is two items; every item belongs to two things
+        # Four queries for each thing, which is two items; every item belongs to two things.
+        things, words = 300, 4
         pairs = np.eye(things) + np.roll(np.eye(things), 1, axis=1)
         clicks = csr_array(np.repeat(pairs, words, axis=0).astype(np.float32))
         thing = np.repeat(np.arange(things), words)
