@@ -148,7 +148,7 @@ class TestDEXA:
 def test_misleading_classifiers_get_the_smallest_weight(world):
     observed, query_rows, clicks = training_clicks(world.dataset)
     queries, items = world.encoder.queries[query_rows], world.encoder.items[observed]
-    fold = TuningFold.draw(queries, clicks, 0)
+    fold = TuningFold.draw(queries, clicks, 1)
     good = ridge(queries[fold.training_rows], fold.training_clicks)
     bad = Classifiers(-good.weights, good.clicks)
     chosen, refused = (tune_own_classifiers(fold, items, classifiers) for classifiers in (good, bad))
