@@ -44,7 +44,6 @@ def test_few_vectors_are_all_compared(vectors):
     search = ArraySearch(vectors[:1000])
     assert not search.is_indexed
     assert search.arrays() is None
-    assert search.measured_recall == 1.0
     excluded = np.arange(1000) < 500
     for found, correct in zip(
         search.search(vectors[:50], 5, excluded),
@@ -56,7 +55,6 @@ def test_few_vectors_are_all_compared(vectors):
 
 def test_an_index_finds_nearly_all_with_exact_scores(indexed, vectors):
     assert indexed.is_indexed
-    assert indexed.measured_recall >= 0.98
     rows, scores = indexed.search(vectors[:500], 10)
     assert (
         0.97 < share_found(rows, top_k(vectors[:500], vectors, 10)[0]) < 1

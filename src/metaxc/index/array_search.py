@@ -1,7 +1,7 @@
 """Search in an array of vectors that does not change: exact, or from `INDEX_FROM` vectors on through an index.
 
-Neighbours of all items among themselves grow with the square of their number if every pair is compared: hours for a
-million items. The index (`metaxc.index.ivf`) needs minutes, and less than a millisecond for a single item.
+If every pair is compared, finding the neighbours of all items among themselves takes time that grows with the square of
+their number; through the index (`metaxc.index.ivf`) a search takes little longer when there are more.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 
 INDEX_FROM = 100_000
 """Number of vectors from which an index is used. At 200,000 of 384 dimensions it is built in 16 s and searched in 0.2
-ms for each of many queries, 0.7 ms for a single one, on one thread (at recall@10 0.95)."""
+ms for each of many queries, 0.7 ms for a single one, on one thread at recall@10 0.95 (seen while developing)."""
 
 RECALL = 0.99
-"""Recall@10 that the index reaches on sample queries."""
+"""Recall@10 that is asked of the index, on sample queries."""
 
 SPARE = 32
 """Further rows that are looked up where some are excluded; where more than these were, all rows are compared."""
@@ -51,19 +51,11 @@ class ArraySearch:
         self._index: IVFIndex | None = None
         self._lock = Lock()
 
-    def __len__(self) -> int:
-        return len(self.vectors)
-
     @property
     def is_indexed(self) -> bool:
         """Whether searches go through an index, which the first of them builds."""
         many = len(self.vectors) >= INDEX_FROM and self.vectors.shape[1] >= SCAN_DIM
         return many and has_extra("faiss")
-
-    @property
-    def measured_recall(self) -> float:
-        """Recall@10 of the index on sample queries; 1 where all rows are compared."""
-        return 1.0 if not self.is_indexed else self._built().measured_recall or 1.0
 
     def search(self, queries: Floats, k: int, excluded: Mask | None = None) -> tuple[Rows, Floats]:
         """The k best rows of each query and their inner products, best first; −1 and −inf pad.

@@ -47,7 +47,7 @@ class Selector(Protocol):
 class NearestSelector:
     """The K nearest observed items by inner product: the paper's selector.
 
-    Up to 100,000 items all are compared; beyond, an index finds 99 % of the nearest (`metaxc.index.array_search`).
+    Below 100,000 items all are compared; from there on an index finds nearly all of them (`metaxc.index.array_search`).
 
     Args:
         embeddings: (observed, dim) float32, the observed items' embeddings.
