@@ -28,7 +28,8 @@ from metaxc.encoders import EmbeddingCache, Encoder, Pretrained
 from metaxc.encoders.tokens import BagTokenizer
 from metaxc.encoders.training import EncoderTraining
 from metaxc.encoders.training.recipes import train_encoder
-from metaxc.evaluation.protocol import Evaluation, encoder_search, evaluate, model_search
+from metaxc.evaluation.protocol import Evaluation, evaluate
+from metaxc.evaluation.searches import encoder_search, model_search
 
 TOKENS_PER_SECOND = 900
 """Training speed of six layers of 384 dimensions in bfloat16 on one busy core."""

@@ -39,7 +39,7 @@ from metaxc.catalog.sync.catalog_changes import read_changes
 from metaxc.data import Dataset
 from metaxc.evaluation import Evaluation, evaluate
 from metaxc.evaluation.intervals import paired_interval
-from metaxc.evaluation.protocol import encode_test_queries_once, item_vectors
+from metaxc.evaluation.searches import encode_test_queries_once, item_vectors
 from metaxc.index.topk import top_k
 from metaxc.irene import SIZES
 from metaxc.irene.query_retraining import retrain_queries

@@ -5,9 +5,9 @@
     python benchmarks/scale.py --items 1e4 --train "--size default" --add --out benchmarks/results/scale.json
 
 Each log has 1.25 queries and 5 clicks per item (`metaxc data synthetic`, --seed) and is trained by `metaxc train` on
-one thread. By stage it records seconds of wall-clock and of processor time, and the peak of resident memory, which
-Linux keeps for a process (VmHWM in /proc) and which is reset after each stage. On a busy machine the processor time
-is the figure to compare. With --add, rows of the same size and options are replaced and others are kept.
+one thread, or --threads. By stage it records seconds of wall-clock and of processor time, and the peak of resident
+memory, which Linux keeps for a process (VmHWM in /proc) and which is reset after each stage. On a busy machine the
+processor time is the figure to compare. With --add, rows of the same size and options are replaced and others are kept.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def train(data: Path, out: Path, options: list[str], cache: Path) -> dict[str, Any]:
+def train(data: Path, out: Path, options: list[str], cache: Path, threads: int) -> dict[str, Any]:
     """Train in a process of its own; seconds, processor seconds and peak memory by stage."""
-    command = [sys.executable, "-m", "metaxc", "train", str(data), "--out", str(out), "--threads", "1"]
-    command += ["--cache", str(cache), "--ignore-memory", *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "metaxc", "train", str(data), "--out", str(out)]
+    command += ["--threads", str(threads), "--cache", str(cache), "--ignore-memory", *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     started = mark = time.perf_counter()
     used = 0.0
     stages: dict[str, dict[str, float]] = {}
@@ -113,7 +113,7 @@ def train(data: Path, out: Path, options: list[str], cache: Path) -> dict[str, A
     }
 
 
-def measure(items: int, options: list[str], seed: int, work: Path) -> dict[str, Any]:
+def measure(items: int, options: list[str], seed: int, threads: int, work: Path) -> dict[str, Any]:
     """One row: a log of this size, made and trained."""
     data, out = work / "data", work / "model"
     sizes = {"items": items, "queries": round(QUERIES * items), "clicks": round(CLICKS * items)}
@@ -139,14 +139,15 @@ def measure(items: int, options: list[str], seed: int, work: Path) -> dict[str, 
         "train": options,
         "seed": seed,
         "commit": git_commit(Path(package.__file__).parent),
-        "command": f"python benchmarks/scale.py --items {items} --train '{' '.join(options)}' --seed {seed}",
-        "threads": 1,
+        "command": f"python benchmarks/scale.py --items {items} --train '{' '.join(options)}' --seed {seed} "
+        f"--threads {threads}",
+        "threads": threads,
         "version": __version__,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "load": round(os.getloadavg()[0], 1),
         "generate_seconds": round(generated, 2),
         "data_bytes": folder_bytes(data),
-        **train(data, out, options, work / "cache"),
+        **train(data, out, options, work / "cache", threads),
     }
     shutil.rmtree(data)
     shutil.rmtree(out)
@@ -161,6 +162,7 @@ def main() -> None:
     parser.add_argument("--items", nargs="+", type=float, default=[3e3, 1e4, 3e4])
     parser.add_argument("--train", default="--size fast", help="options of `metaxc train`")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--work", type=Path, help="folder for logs and models; by default a temporary one")
     parser.add_argument("--add", action="store_true", help="keep the other rows of the result file")
     parser.add_argument("--out", type=Path)
@@ -171,10 +173,11 @@ def main() -> None:
         rows = json.loads(options.out.read_text(encoding="utf-8"))["rows"]
     with tempfile.TemporaryDirectory(dir=options.work) as work:
         for count in options.items:
-            row = measure(int(count), chosen, options.seed, Path(work))
+            row = measure(int(count), chosen, options.seed, options.threads, Path(work))
             print(json.dumps(row), flush=True)
-            rows = [one for one in rows if (one["items"], one["train"]) != (row["items"], chosen)] + [row]
-            rows.sort(key=lambda one: (one["train"], one["items"]))
+            key = (row["train"], row["threads"], row["items"])
+            rows = [one for one in rows if (one["train"], one["threads"], one["items"]) != key] + [row]
+            rows.sort(key=lambda one: (one["train"], one["threads"], one["items"]))
             if options.out:
                 options.out.write_text(json.dumps({"rows": rows}, indent=2) + "\n", encoding="utf-8")
 

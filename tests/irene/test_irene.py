@@ -323,9 +323,9 @@ def test_items_as_queries_reach_the_folds_and_the_model(monkeypatch):
     data, _ = split(data, novel=0.1, test=0.1)
     given = []
 
-    def spy(*arguments):
+    def spy(*arguments, **options):
         given.append(arguments[-1])
-        return fit_fold(*arguments)
+        return fit_fold(*arguments, **options)
 
     monkeypatch.setattr("metaxc.irene.training_run.fit_fold", spy)
     config = IreneConfig(encoder="static", folds=1, adapter={"epochs": 1, "extent": 1.0})

@@ -56,9 +56,8 @@ def fitted(new, near, seen=AXES[12:24], novel=None, queries=QUERIES):
     scores = np.ones(rows.shape, np.float32)
     near = (rows, scores, rows[: len(seen)], scores)
     response = ClassifierResponse.of(classifiers, None)
-    return FittedFold(
-        data, classifiers, classifiers, np.concatenate([seen, new]), queries, clicks, *near, response
-    )
+    own = classifiers.padded(len(new))
+    return FittedFold(data, own, classifiers, np.concatenate([seen, new]), queries, clicks, *near, response)
 
 
 def items_of(fold, made):

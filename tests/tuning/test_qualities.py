@@ -2,7 +2,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from scipy.sparse import csr_array
 
 from metaxc.tuning import MixedQuality, Quality, Relevance, ranking_quality
@@ -112,10 +111,10 @@ def test_figures_by_name():
     }
 
 
-def test_scores_by_hand():
-    scores = torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
+def test_a_ranking_by_hand():
+    ranked = np.array([[0, 1, 2], [2, 1, 0]])
     clicks = csr_array(np.array([[1, 1, 0], [1, 0, 0]], np.float32))
-    found = ranking_quality(scores, clicks)
+    found = ranking_quality(ranked, clicks)
     assert (found.precision, found.recall, found.mean) == (50.0, 100.0, 75.0)
     assert mean_quality([found, Quality(0.0, 0.0)]) == Quality(25.0, 50.0)
 

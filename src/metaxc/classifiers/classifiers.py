@@ -46,10 +46,19 @@ class Classifiers:
         layer = "" if self.query_layer is None else ", with a query layer"
         return f"Classifiers({len(self):,} × {self.weights.shape[1]}{layer})"
 
-    def take(self, rows: Rows | list[int]) -> Classifiers:
+    def take(self, rows: Rows | list[int] | slice) -> Classifiers:
         """The classifiers at `rows`."""
         learnt = None if self.learnt_clicks is None else self.learnt_clicks[rows]
         return Classifiers(self.weights[rows], self.clicks[rows], self.query_layer, learnt)
+
+    def padded(self, more: int) -> Classifiers:
+        """The same classifiers, and then those of `more` items without clicks, which are zero."""
+        if self.learnt_clicks is not None:
+            raise ValueError("classifiers with clicks that came after the training are never padded")
+        weights = np.zeros((len(self) + more, self.weights.shape[1]), np.float32)
+        weights[: len(self)] = self.weights
+        clicks = np.concatenate([self.clicks, np.zeros(more, self.clicks.dtype)])
+        return Classifiers(weights, clicks, self.query_layer)
 
     def save(self, file: Path) -> None:
         """Write a safetensors file."""

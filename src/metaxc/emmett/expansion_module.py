@@ -49,8 +49,8 @@ class ExpandQueries(Module):
 
     def save(self, output_path: str, *args: Any, **options: Any) -> None:
         """Write the arrays and the configuration into a folder."""
-        arrays = {**self.expansion.arrays(), "embeddings": self.expansion.embeddings}
-        save_arrays(Path(output_path) / ARRAYS, arrays)
+        arrays = {**self.expansion.arrays(), **self.expansion.index_arrays()}
+        save_arrays(Path(output_path) / ARRAYS, {**arrays, "embeddings": self.expansion.embeddings})
         save_json(Path(output_path) / CONFIG, self.expansion.config.model_dump())
 
     @classmethod

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from metaxc.arrays import Floats, Mask, Rows
 from metaxc.data import Texts
-from metaxc.index.topk import top_k
+from metaxc.index.array_search import ArraySearch
 from metaxc.metrics import hits, without_pairs
 
 SHORT = 60
@@ -66,19 +66,19 @@ def list_hits(rows: Rows, scores: Floats, items: Texts, novel: Mask) -> list[Hit
 
 
 def top_k_except(
-    queries: Floats, vectors: Floats, k: int, allowed: Mask | None, excluded: csr_array
+    search: ArraySearch, queries: Floats, k: int, hidden: Mask | None, excluded: csr_array
 ) -> tuple[Rows, Floats]:
-    """Like `metaxc.index.topk.top_k`, without some query-item pairs.
+    """The k best rows of each query and their scores, without some query-item pairs; −1 and −inf pad.
 
     Args:
+        search: Finds vectors.
         queries: (n, dim) float32.
-        vectors: (m, dim) float32.
         k: Number of results; fewer where there are fewer vectors.
-        allowed: (m,) bool, the vectors that may be returned; all if None.
+        hidden: (m,) bool, the vectors that may not be returned; None for none.
         excluded: (n, m), not 0 for pairs that are left out.
     """
     more = int(np.diff(excluded.indptr).max(initial=0))
-    rows, scores = top_k(queries, vectors, min(k + more, len(vectors)), allowed)
+    rows, scores = search.search(queries, min(k + more, len(search.vectors)), hidden)
     scores = -np.sort(-np.where(hits(rows, excluded), -np.inf, scores), axis=1)
     return without_pairs(rows, excluded)[:, :k], scores[:, :k]
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metaxc.arrays import Floats, Mask, Rows
+from metaxc.artifacts import Arrays
 from metaxc.classifiers import Classifiers, FewShotFitter, Revealed, RevealedQueries
 from metaxc.data import Dataset, Texts
 from metaxc.data.same_texts import own_text_pairs, rows_by_text
@@ -39,10 +40,10 @@ from metaxc.emmett.scoring import (
     scale_by_trust,
 )
 from metaxc.emmett.training_record import TrainingRecord
-from metaxc.encoders import EmbeddingCache, Encoder, unit_rows
+from metaxc.encoders.encoder import EmbeddingCache, Encoder, embed_given
 from metaxc.errors import DataError
 from metaxc.generators import TorchGenerator
-from metaxc.index.topk import top_k
+from metaxc.index.array_search import ArraySearch
 from metaxc.selectors import ClusterSelector, NearestSelector, Selector
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Emmett:
         neighbour_prior: Clicks at which a neighbour's classifier has half its weight.
         calibration: How observed and novel items rank together.
         vectors: (items, dim + 1) the items as they are ranked; computed when first needed if None.
+        index: What the folder of a model kept of the index of these vectors; None if an index is still to be built.
         item_embeddings: (items, dim) embeddings to compute `vectors` from; None encodes the texts.
         about: How the model was trained, for people and reports. Where it has a true "exclude_self" (from
             `Dataset.exclude_self`), queries are items, and a search by an item's own text leaves that item out.
@@ -90,6 +92,7 @@ class Emmett:
         neighbour_prior: float = NEIGHBOUR_PRIOR,
         calibration: Calibration | None = None,
         vectors: Floats | None = None,
+        index: Arrays | None = None,
         item_embeddings: Floats | None = None,
         about: dict[str, Any] | None = None,
         selector: Selector | None = None,
@@ -120,7 +123,7 @@ class Emmett:
         self.calibration = calibration or Calibration()
         self.about = about or {}
         self.exclude_self = bool(self.about.get("exclude_self", False))
-        self._vectors = vectors
+        self._search = None if vectors is None else ArraySearch(vectors, index)
         self._item_embeddings = item_embeddings
 
     def __repr__(self) -> str:
@@ -171,7 +174,15 @@ class Emmett:
     @property
     def vectors(self) -> Floats:
         """(items, dim + 1) float32, what `search` ranks; the last coordinate is the share of the exposure."""
-        if self._vectors is None:
+        return self._vector_search.vectors
+
+    @vectors.setter
+    def vectors(self, vectors: Floats) -> None:
+        self._search = ArraySearch(vectors)
+
+    @property
+    def _vector_search(self) -> ArraySearch:
+        if self._search is None:
             embeddings = self._item_embeddings
             if embeddings is None:
                 embeddings = self.encoder.encode_items(self.items.texts)
@@ -180,12 +191,8 @@ class Emmett:
             novel = self._embed(np.asarray(embeddings[self.novel]), self.encoder.encode_items, "item")
             texts = [self.items.texts[row] for row in np.flatnonzero(self.novel).tolist()]
             vectors[self.novel] = self.pipeline.vectors(novel, texts=texts)
-            self._vectors, self._item_embeddings = vectors, None
-        return self._vectors
-
-    @vectors.setter
-    def vectors(self, vectors: Floats) -> None:
-        self._vectors = vectors
+            self._search, self._item_embeddings = ArraySearch(vectors), None
+        return self._search
 
     def _observed_vectors(self) -> Floats:
         """(observed, dim + 1) float32: observed items by their texts, their neighbours and their own classifiers."""
@@ -247,7 +254,8 @@ class Emmett:
         *,
         exposure: float | None = None,
     ) -> list[Hits]:
-        """The k best items for each query, best first; fewer where there are fewer.
+        """The k best items for each query, best first; fewer where there are fewer. From 100,000 items on, where faiss
+        is installed, an index finds nearly all of them (`metaxc.index.array_search`).
 
         Args:
             queries: Texts, or (n, dim) query embeddings.
@@ -271,10 +279,11 @@ class Emmett:
             raise DataError("k must be positive", got=k, expected="1 or more")
         queries = as_texts(queries, "query")
         vectors = self.encode_queries(queries, exposure)
+        hidden = None if among is None else ~among
         if not self.exclude_self or isinstance(queries, np.ndarray):
-            return top_k(vectors, self.vectors, min(k, len(self.items)), among)
+            return self._vector_search.search(vectors, min(k, len(self.items)), hidden)
         own = own_text_pairs(queries, self._rows_by_text, len(self.items))
-        return top_k_except(vectors, self.vectors, k, among, own)
+        return top_k_except(self._vector_search, vectors, k, hidden, own)
 
     def explain(
         self,
@@ -303,7 +312,6 @@ class Emmett:
         text = item if isinstance(item, str) else ""
         given = [item] if isinstance(item, str) else np.asarray(item, dtype=np.float32)[None]
         queries = self._embed_revealed(None if revealed is None else [revealed], 1)
-        observed = self.pipeline.pool.trained.items is not None
         embedded = (
             self._embed(given, self.encoder.encode_items, "item") if place is None else self.embeddings[place]
         )
@@ -312,7 +320,7 @@ class Emmett:
             texts=[text] if isinstance(item, str) else None,
             revealed=queries,
             classifiers=None if place is None else self.classifiers.take(place),
-            itself=place if observed else None,
+            itself=place if self.pipeline.pool.trained.items is not None else None,
         )
         return self.pipeline.explain(made, text, [] if queries is None else queries.names)
 
@@ -344,9 +352,8 @@ class Emmett:
         known = [name for name in ids if name in self.items.row_of]
         if known:
             raise DataError("An item with this id already exists", got=repr(known[0]), fix="use a new id")
-        vectors = np.concatenate([self.vectors, self.represent(texts, revealed)])
+        self._vector_search.extend(self.represent(texts, revealed))
         self.items = self.items.extended(Texts(ids, texts))
-        self._vectors = vectors
         self.__dict__.pop("novel", None)
         self.__dict__.pop("_rows_by_text", None)
 
@@ -356,13 +363,7 @@ class Emmett:
     def _embed(
         self, given: Sequence[str] | Floats, encode: Callable[[Sequence[str]], Floats], what: str
     ) -> Floats:
-        given = as_texts(given, what)
-        if isinstance(given, np.ndarray):
-            return unit_rows(given, self.encoder.dim, f"{what} vectors")
-        empty = [row for row, text in enumerate(given) if not text.strip()]
-        if empty:
-            raise DataError(f"An empty {what}", got=f"position {empty[0]}", expected=f"the {what}'s text")
-        return encode(given)
+        return embed_given(as_texts(given, what), encode, self.encoder.dim, what)
 
     @cached_property
     def fingerprint(self) -> str:

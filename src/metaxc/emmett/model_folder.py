@@ -71,8 +71,10 @@ def write_model(folder: Path, model: Emmett, overwrite: bool = False) -> None:
             new / "selector.safetensors", model.selector, {} if custom is None else {"bank": custom}
         )
         if model.expansion is not None:
-            save_arrays(new / "memory.safetensors", model.expansion.arrays())
-        save_arrays(new / "index.safetensors", {"vectors": model.vectors})
+            memory = {**model.expansion.arrays(), **model.expansion.index_arrays()}
+            save_arrays(new / "memory.safetensors", memory)
+        vectors = {"vectors": model.vectors, **model._vector_search.arrays()}
+        save_arrays(new / "index.safetensors", vectors)
         if model.trained_on is not None:
             model.trained_on.save(new / "trained_on.safetensors")
         _write_items(new / "items.jsonl", model.items, model.novel)
@@ -182,7 +184,8 @@ def _read_parts(
             load_arrays(file), observed["embeddings"], ExpansionConfig.model_validate(config.memory), file
         )
     calibration, neighbour_prior = config.constants
-    index = folder / "index.safetensors"
+    file = folder / "index.safetensors"
+    arrays = load_arrays(file)
     return {
         "encoder": encoder,
         "classifiers": Classifiers.load(folder / "classifiers.safetensors"),
@@ -193,7 +196,8 @@ def _read_parts(
         "neighbours": config.neighbours,
         "neighbour_prior": neighbour_prior,
         "calibration": calibration,
-        "vectors": _with_novelty(take_array(load_arrays(index), "vectors", index, (None, None)), observed),
+        "vectors": _with_novelty(take_array(arrays, "vectors", file, (None, None)), observed),
+        "index": arrays,
         "about": config.about,
         "selector": selector,
         "neighbour_vectors": selected.get("bank"),

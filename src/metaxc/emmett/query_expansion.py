@@ -5,7 +5,8 @@ A novel item takes from its nearest observed items; a query can do the same with
     q' = q + strength · Σ softmax(similarity / temperature) · m,
 
 where m is the mean embedding of the items that a training query clicked. Nothing is trained and no item vector changes.
-It costs one search among the training queries, and their memory (docs/results.md has the gains). Whether it is used,
+It costs one search among the training queries, through an index where there are many, and their memory
+(docs/results.md has the gains). Whether it is used,
 and how strongly, is chosen on pseudo-novel items.
 """
 
@@ -26,7 +27,7 @@ from metaxc.array_checks import AGAIN, check_rows, take_array
 from metaxc.arrays import Floats, Rows
 from metaxc.emmett.scoring import MOST, MOST_NEIGHBOURS
 from metaxc.errors import ModelError
-from metaxc.index.topk import top_k
+from metaxc.index.array_search import ArraySearch
 
 
 class ExpansionConfig(BaseModel):
@@ -55,6 +56,7 @@ class QueryExpansion:
         config: How queries are expanded.
         later: How many of the items, the last ones, the model was not trained on: their embeddings are saved with the
             queries.
+        index: What `index_arrays` returned for the same queries; None if an index is still to be built.
     """
 
     def __init__(
@@ -64,9 +66,11 @@ class QueryExpansion:
         embeddings: Floats,
         config: ExpansionConfig | None = None,
         later: int = 0,
+        index: Mapping[str, NDArray[Any]] | None = None,
     ):
         self.later = later
         self.queries = np.asarray(queries, dtype=np.float16).astype(np.float32)
+        self._search = ArraySearch(self.queries, index)
         self.clicks = clicks
         self.embeddings = embeddings
         self.config = config or ExpansionConfig()
@@ -98,7 +102,7 @@ class QueryExpansion:
 
     def nearest(self, queries: Floats, k: int) -> tuple[Rows, Floats]:
         """Rows and similarities, (n, k), of the training queries nearest to each query; −1 and −inf pad."""
-        return top_k(queries, self.queries, k)
+        return self._search.search(queries, k)
 
     def direction(self, rows: Rows, scores: Floats, temperature: float) -> Floats:
         """(n, dim) float32: the mean embedding of what the training queries at `rows` clicked, weighted by a softmax of
@@ -126,6 +130,10 @@ class QueryExpansion:
             **({"later": self.embeddings[-self.later :]} if self.later else {}),
         }
 
+    def index_arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays of the index to save beside `arrays`; none where all training queries are compared."""
+        return self._search.arrays()
+
     @classmethod
     def from_arrays(
         cls,
@@ -134,7 +142,7 @@ class QueryExpansion:
         config: ExpansionConfig,
         file: Path = Path("memory.safetensors"),
     ) -> QueryExpansion:
-        """Restore what `arrays` returned; arrays that do not fit together are a `ModelError`."""
+        """Restore what `arrays` and `index_arrays` returned; arrays that do not fit together are a `ModelError`."""
         queries = take_array(arrays, "queries", file, (None, embeddings.shape[1]), ("float16",))
         starts = take_array(arrays, "starts", file, (len(queries) + 1,), ("int64",))
         items = take_array(arrays, "items", file, (None,), ("int64",))
@@ -149,4 +157,4 @@ class QueryExpansion:
             )
         shape = (len(queries), len(embeddings))
         clicks = csr_array((np.ones(len(items), np.float32), items, starts), shape=shape)
-        return cls(queries, clicks, embeddings, config, later)
+        return cls(queries, clicks, embeddings, config, later, arrays)

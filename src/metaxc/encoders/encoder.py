@@ -87,6 +87,18 @@ def unit_rows(vectors: NDArray[np.floating], dim: int | None = None, what: str =
     return array / norms  # type: ignore[no-any-return]
 
 
+def embed_given(
+    given: Sequence[str] | Floats, encode: Callable[[Sequence[str]], Floats], dim: int, what: str
+) -> Floats:
+    """(n, dim) float32: texts, encoded, or embeddings, checked; an empty text is a `DataError`."""
+    if isinstance(given, np.ndarray):
+        return unit_rows(given, dim, f"{what} vectors")
+    empty = [row for row, text in enumerate(given) if not text.strip()]
+    if empty:
+        raise DataError(f"An empty {what}", got=f"position {empty[0]}", expected=f"the {what}'s text")
+    return encode(given)
+
+
 class EmbeddingCache:
     """Embeddings on disk, so that no text is encoded twice by the same encoder.
 

@@ -27,7 +27,7 @@ from metaxc.encoders.adapted import Adapted, Static, TwoTowers, build_static_tow
 from metaxc.encoders.encoder import Encoder
 from metaxc.encoders.pretrained import Pretrained
 from metaxc.encoders.tokens import BagTokenizer, TokenBags
-from metaxc.encoders.training import AdapterConfig, TrainingConfig
+from metaxc.encoders.training import MOST_STEPS, AdapterConfig, TrainingConfig
 from metaxc.encoders.training.batches import Batches, ClusteredBatches, RandomBatches
 from metaxc.encoders.training.negatives import IndexNegatives
 from metaxc.encoders.training.trainer import Side, embed_all, train
@@ -107,6 +107,7 @@ class TowerEncoding:
         texts = [json_digest(list(part)) for part in self.texts]
         # By alias, so that encoders that were cached under the settings' older names are found.
         config = self.config.model_dump(by_alias=True, exclude={"extent"})  # applied after training
+        config["most_steps"] = config["most_steps"] or MOST_STEPS  # the same, as far as encoders were cached
         return json_digest([self.base.fingerprint, config, self.static, texts])
 
     def load(self, folder: Path) -> Encoder:
@@ -257,8 +258,7 @@ def train_towers(
     """
     encoder.towers.to(current_device())
     queries, items = clicks.shape
-    per_epoch = max(1, queries // min(config.batch, queries))
-    steps = min(per_epoch * config.epochs, config.most_steps)
+    steps = config.steps(queries)
     refresh = max(1, steps // 10)
     batches: Batches = RandomBatches(queries, config.batch, seed)
     if config.clustered:

@@ -155,9 +155,8 @@ def train_query_tower(
         query_layer=query_layer,
         token_dropout=config.token_dropout,
     )
-    per_epoch = max(1, len(rows) // min(config.batch, len(rows)))
     trainer_config = TrainingConfig(
-        steps=min(per_epoch * config.epochs, config.most_steps),
+        steps=config.steps(len(rows)),
         learning_rate=config.learning_rate,
         logq_correction=config.logq_correction,
     )

@@ -12,17 +12,19 @@ from metaxc.evaluation.intervals import PairedDifference, bootstrap, paired_boot
 from metaxc.evaluation.overlap import Overlap, OverlapError, check_overlap, find_overlap
 from metaxc.evaluation.paired import PairedValues, paired_intervals, paired_values
 from metaxc.evaluation.protocol import (
-    BARE_ENCODER,
     CONVENTIONS,
-    DEPTH,
     SETTINGS,
     Evaluation,
-    Search,
     conventions,
-    encoder_baselines,
-    encoder_search,
     evaluate,
     evaluate_model,
+)
+from metaxc.evaluation.searches import (
+    BARE_ENCODER,
+    DEPTH,
+    Search,
+    encoder_baselines,
+    encoder_search,
     item_vectors,
     model_search,
 )

@@ -18,13 +18,8 @@ from metaxc.data.dataset import Dataset
 from metaxc.emmett import Emmett
 from metaxc.emmett.scoring import query_vectors
 from metaxc.evaluation.overlap import check_overlap
-from metaxc.evaluation.protocol import (
-    Evaluation,
-    Search,
-    encode_test_queries_once,
-    evaluate,
-    item_vectors,
-)
+from metaxc.evaluation.protocol import Evaluation, evaluate
+from metaxc.evaluation.searches import Search, encode_test_queries_once, item_vectors
 from metaxc.index.topk import top_k
 from metaxc.tuning import Quality
 

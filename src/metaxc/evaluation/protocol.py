@@ -7,23 +7,21 @@ all test queries with a click. Every result contains `CONVENTIONS`, which make i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from metaxc.arrays import Doubles, Floats, Mask, Rows
+from metaxc.arrays import Doubles, Mask, Rows
 from metaxc.data.dataset import ClickLog, Dataset
 from metaxc.emmett import Emmett
-from metaxc.encoders import Adapted, Encoder, Pretrained
 from metaxc.errors import ConfigError, DataError
 from metaxc.evaluation.by_kind import BY_KIND_CONVENTIONS, ByKind, evaluate_by_kind, training_counts
 from metaxc.evaluation.intervals import bootstrap
 from metaxc.evaluation.overlap import Overlap, check_overlap
-from metaxc.index.topk import top_k
+from metaxc.evaluation.searches import DEPTH, INDEX_SAMPLE, Search, VectorSearch, model_search
 from metaxc.metrics import (
     PROPENSITY_A,
     PROPENSITY_B,
@@ -35,15 +33,8 @@ from metaxc.metrics import (
     without_pairs,
 )
 
-Search = Callable[[Sequence[str], int, Mask | None], Rows]
-"""search(query texts, k, among) -> (queries, k) int64, rows of `dataset.items` best first, −1 for no result;
-`among` is a mask of the items that may be ranked, None for all."""
-
 SETTINGS = ("zero_shot", "generalized")
-DEPTH = 100
 RESAMPLES = 1000
-BARE_ENCODER = "bare encoder"
-"""The name of a pretrained encoder by itself in tables."""
 
 
 def conventions(a: float = PROPENSITY_A, b: float = PROPENSITY_B) -> str:
@@ -80,6 +71,8 @@ class Evaluation:
         conventions: What the numbers mean.
         by_kind: The generalized ranking by kind of item and by training clicks; None if it was not evaluated.
         overlap: What of the test part the model was trained on; None where no model was compared with it.
+        index_recall: By setting, percent of the first 10 and 100 items of an exact search that were found, on a sample
+            of the queries; empty where the search was exact.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -91,6 +84,7 @@ class Evaluation:
     conventions: str = field(default=CONVENTIONS, repr=False)
     by_kind: ByKind | None = field(default=None, repr=False)
     overlap: Overlap | None = field(default=None, repr=False)
+    index_recall: Mapping[str, Mapping[str, float]] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, setting: str) -> Mapping[str, float]:
         """The metrics of a setting: `evaluation["zero_shot"]["P@1"]`."""
@@ -123,6 +117,7 @@ class Evaluation:
             "counts": {setting: dict(counts) for setting, counts in self.counts.items()},
             "seconds": dict(self.seconds),
             "conventions": self.conventions,
+            **({"index_recall": dict(self.index_recall)} if self.index_recall else {}),
             **({} if self.overlap is None else {"overlap": self.overlap.to_dict()}),
         }
 
@@ -161,6 +156,7 @@ def evaluate(
     per_query: dict[str, dict[str, Doubles]] = {}
     queries: dict[str, Rows] = {}
     by_kind: ByKind | None = None
+    index_recall: dict[str, dict[str, float]] = {}
     for setting in settings:
         among = dataset.novel_mask if setting == "zero_shot" else None
         relevant = pairs_within(test.clicks, among)
@@ -169,6 +165,8 @@ def evaluate(
         started = time.perf_counter()
         ranked = _rank(search, [test.queries.texts[row] for row in rows], among, excluded, relevant.shape[1])
         seconds[setting] = time.perf_counter() - started
+        if isinstance(search, VectorSearch) and search.is_indexed:
+            index_recall[setting] = search.measure_recall([test.queries.texts[row] for row in rows], among)
         relevant = csr_array(relevant[rows])
         values = query_values(ranked, relevant, inverse_propensity=weights)
         metrics[setting] = {name: value.percent() for name, value in values.items()}
@@ -184,7 +182,31 @@ def evaluate(
             by_kind = evaluate_by_kind(
                 ranked, relevant, dataset, rows, resamples=RESAMPLES if intervals else 0, seed=seed
             )
-    return Evaluation(metrics, ranges, counts, seconds, per_query, queries, conventions(*propensity), by_kind)
+    meaning = conventions(*propensity) + _describe_index(index_recall)
+    return Evaluation(
+        metrics,
+        ranges,
+        counts,
+        seconds,
+        per_query,
+        queries,
+        meaning,
+        by_kind,
+        index_recall=index_recall,
+    )
+
+
+def _describe_index(recalls: Mapping[str, Mapping[str, float]]) -> str:
+    """How much of an exact search a search through an index found; empty where there was none."""
+    if not recalls:
+        return ""
+    found = ", ".join(
+        f"{setting.replace('_', '-')} {recall['R@10']:.1f} % of the first 10 and {recall['R@100']:.1f} % of 100"
+        for setting, recall in recalls.items()
+    )
+    return (
+        f" Items were found through an index: {found} of an exact search, on {INDEX_SAMPLE} queries at most."
+    )
 
 
 def _remove_filter_pairs(dataset: Dataset) -> tuple[ClickLog, csr_array | None]:
@@ -260,10 +282,6 @@ def _intervals(values: Mapping[str, PerQuery], seed: int) -> dict[str, tuple[flo
     return {name: (float(low[i]), float(high[i])) for i, name in enumerate(values)}
 
 
-QueryEncoder = Callable[[Sequence[str]], Floats]
-"""Query texts to (n, dim) float32."""
-
-
 def evaluate_model(
     model: Emmett,
     dataset: Dataset,
@@ -288,84 +306,3 @@ def evaluate_model(
     return replace(
         evaluate(search, dataset, settings=settings, intervals=intervals, seed=seed), overlap=overlap
     )
-
-
-def model_search(
-    model: Emmett, dataset: Dataset, exposure: float | None = None, *, allow_overlap: bool = False
-) -> Search:
-    """Search by a trained model; items that the model does not know are represented as novel ones, by their texts.
-
-    Args:
-        model: The model.
-        dataset: Has the items.
-        exposure: What is added to the score of an item without clicks; None for the value chosen in training.
-        allow_overlap: Also where the model was trained on the test part, which is otherwise an `OverlapError`.
-    """
-    if dataset.test is not None and dataset.novel is not None:
-        check_overlap(model, dataset, allow_overlap=allow_overlap)
-    encode = partial(model.encode_queries, exposure=exposure)
-    return _vector_search(encode, item_vectors(model, dataset), dataset)
-
-
-def encoder_search(encoder: Encoder, dataset: Dataset) -> Search:
-    """Search by an encoder alone: dense retrieval, the baseline."""
-    return _vector_search(encoder.encode_queries, encoder.encode_items(dataset.items.texts), dataset)
-
-
-def encoder_baselines(encoder: Encoder) -> dict[str, Encoder]:
-    """What a model must always be compared with, by name: its encoder alone, and the pretrained base of an adapted one.
-
-    Args:
-        encoder: The encoder of a model.
-    """
-    if isinstance(encoder, Adapted) and encoder.base is not None:
-        return {"adapted encoder alone": encoder, BARE_ENCODER: encoder.base}
-    pretrained = encoder.kind == Pretrained.kind
-    return {BARE_ENCODER if pretrained else f"{encoder.kind} encoder alone": encoder}
-
-
-def item_vectors(model: Emmett, dataset: Dataset) -> Floats:
-    """(items, dim) float32: the vectors by which the model ranks the data set's items, in the data set's order."""
-    rows = np.asarray([model.items.row_of.get(name, -1) for name in dataset.items.ids], dtype=np.int64)
-    for place, row in enumerate(rows.tolist()):
-        if row >= 0 and model.items.texts[row] != dataset.items.texts[place]:
-            raise DataError(
-                "An item has different texts in the data set and in the model",
-                got=f"{dataset.items.ids[place]!r}: {dataset.items.texts[place]!r}",
-                expected=repr(model.items.texts[row]),
-                fix="evaluate on the data the model was trained on, or train again",
-            )
-    vectors = model.vectors[np.maximum(rows, 0)]
-    unknown = np.flatnonzero(rows < 0).tolist()
-    if len(unknown):
-        vectors[unknown] = model.represent([dataset.items.texts[row] for row in unknown])
-    return vectors
-
-
-def encode_test_queries_once(encode: QueryEncoder, dataset: Dataset) -> QueryEncoder:
-    """An encoder that encodes all test queries together, the first time one of them is needed.
-
-    A search gets blocks and subsets of the test queries. Encoded as one list they are encoded once, and found in the
-    embedding cache by every system that is evaluated. Other queries are encoded when they come.
-    """
-    texts = [] if dataset.test is None else list(dataset.test.queries.texts)
-    row_of = {text: row for row, text in enumerate(texts)}
-    encoded: list[Floats] = []
-
-    def encode_queries(queries: Sequence[str]) -> Floats:
-        if not queries or any(text not in row_of for text in queries):
-            return encode(queries)
-        if not encoded:
-            encoded.append(encode(texts))
-        return np.asarray(encoded[0][[row_of[text] for text in queries]], dtype=np.float32)
-
-    return encode_queries
-
-
-def _vector_search(encode: QueryEncoder, vectors: Floats, dataset: Dataset) -> Search:
-    encode_queries = encode_test_queries_once(encode, dataset)
-
-    def search(queries: Sequence[str], k: int, among: Mask | None) -> Rows:
-        return top_k(encode_queries(queries), vectors, k, among)[0]
-
-    return search

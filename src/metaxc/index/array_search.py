@@ -1,4 +1,4 @@
-"""Search in an array of vectors that does not change: exact, or from `INDEX_FROM` vectors on through an index.
+"""Search in an array of vectors: exact, or from `INDEX_FROM` vectors on through an index.
 
 If every pair is compared, finding the neighbours of all items among themselves takes time that grows with the square of
 their number; through the index (`metaxc.index.ivf`) a search takes little longer when there are more.
@@ -7,9 +7,12 @@ their number; through the index (`metaxc.index.ivf`) a search takes little longe
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from threading import Lock
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metaxc.arrays import Floats, Mask, Rows
 from metaxc.artifacts import Arrays
@@ -27,8 +30,14 @@ ms for each of many queries, 0.7 ms for a single one, on one thread at recall@10
 RECALL = 0.99
 """Recall@10 that is asked of the index, on sample queries."""
 
+INDEX = "index."
+"""What the names of the arrays of an index begin with, in a file that has other arrays too."""
+
 SPARE = 32
-"""Further rows that are looked up where some are excluded; where more than these were, all rows are compared."""
+"""Further rows that are looked up where few are excluded; where more than these were, all rows are compared."""
+
+FEW = 0.01
+"""The share of excluded rows that is few. With more of them the index itself leaves them out."""
 
 
 class ArraySearch:
@@ -37,17 +46,21 @@ class ArraySearch:
     Without faiss, or with few dimensions, all rows are compared however many there are.
 
     Args:
-        vectors: (m, dim) float32; must not change.
-        arrays: What `arrays` returned for the same vectors, so that the index need not be built again.
+        vectors: (m, dim) float32; its rows must not change.
+        arrays: What `arrays` returned for the same vectors, so that the index need not be built again; others are
+            ignored.
 
     Example:
         >>> ArraySearch(np.eye(3, dtype=np.float32)).search(np.array([[0, 0.9, 0.1]], np.float32), 2)[0]
         array([[1, 2]])
     """
 
-    def __init__(self, vectors: Floats, arrays: Arrays | None = None):
+    def __init__(self, vectors: Floats, arrays: Mapping[str, NDArray[Any]] | None = None):
         self.vectors = vectors
-        self._arrays = arrays
+        given = {
+            name.removeprefix(INDEX): one for name, one in (arrays or {}).items() if name.startswith(INDEX)
+        }
+        self._arrays: Arrays | None = given or None
         self._index: IVFIndex | None = None
         self._lock = Lock()
 
@@ -66,10 +79,12 @@ class ArraySearch:
             excluded: (m,) bool, rows that are not to be found; None for none.
         """
         if not self.is_indexed or not len(queries) or not k:
-            return top_k(queries, self.vectors, k, None if excluded is None else ~excluded)
+            return self.compare_all(queries, k, excluded)
         index = self._built()
         if excluded is None or not excluded.any():
             return index.search(queries, k)
+        if excluded.mean() > FEW:
+            return index.search(queries, k, np.flatnonzero(~excluded))
         rows, scores = index.search(queries, k + SPARE)
         scores[excluded[rows]] = -np.inf
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
@@ -79,9 +94,22 @@ class ArraySearch:
             rows[short], scores[short] = top_k(queries[short], self.vectors, k, ~excluded)
         return rows, scores
 
-    def arrays(self) -> Arrays | None:
-        """What the index is restored from, beside the vectors; None where all rows are compared."""
-        return self._built().code_arrays() if self.is_indexed else None
+    def compare_all(self, queries: Floats, k: int, excluded: Mask | None = None) -> tuple[Rows, Floats]:
+        """Like `search`, but all rows are compared: what an index is measured against."""
+        return top_k(queries, self.vectors, k, None if excluded is None else ~excluded)
+
+    def extend(self, vectors: Floats) -> None:
+        """Add rows at the end; an index that exists takes them in and is not built again."""
+        with self._lock:
+            first = len(self.vectors)
+            self.vectors = np.concatenate([self.vectors, vectors])
+            if self._index is not None:
+                self._index.add(np.arange(first, len(self.vectors)), vectors)
+
+    def arrays(self) -> Arrays:
+        """What the index is restored from, beside the vectors; none where all rows are compared."""
+        found = (self._built().code_arrays() if self.is_indexed else None) or {}
+        return {f"{INDEX}{name}": array for name, array in found.items()}
 
     def _built(self) -> IVFIndex:
         with self._lock:

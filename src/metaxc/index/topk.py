@@ -16,6 +16,10 @@ QUERY_BLOCK = 512
 VECTOR_BLOCK = 65_536
 """512 × 65,536 float32 scores take 128 MiB, the largest array that is in memory at a time."""
 
+GROUP = 64
+"""Columns whose largest score is looked at first, where there are many columns: the k best are in the k groups with the
+largest maximum, and a maximum is found several times faster than the k best."""
+
 
 def top_k(queries: Floats, vectors: Floats, k: int, allowed: Mask | None = None) -> tuple[Rows, Floats]:
     """Find the k largest inner products of each query, best first.
@@ -58,7 +62,7 @@ def best_rows(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         scores (n, min(k, m)) and columns (n, min(k, m)) int64.
     """
     k = min(k, scores.shape[1])
-    best, columns = torch.topk(scores, min(k + 1, scores.shape[1]), dim=1)
+    best, columns = _largest(scores, min(k + 1, scores.shape[1]))
     if k < scores.shape[1]:
         # torch.topk returns any of the columns that tie with the k-th, so rows in which the next one ties are sorted.
         tied = (best[:, k - 1] == best[:, k]).nonzero().flatten()
@@ -69,6 +73,20 @@ def best_rows(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     columns, by_column = torch.sort(columns, dim=1)
     best, by_score = torch.sort(best.gather(1, by_column), dim=1, descending=True, stable=True)
     return best, columns.gather(1, by_score)
+
+
+def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest scores of each row and their columns, best first; of scores that tie with the k-th, any."""
+    groups = scores.shape[1] // GROUP
+    if groups < 4 * k:
+        return torch.topk(scores, k, dim=1)
+    grouped = scores[:, : groups * GROUP].view(len(scores), groups, GROUP)
+    chosen = torch.topk(grouped.amax(dim=2), k, dim=1, sorted=False).indices
+    rest = torch.arange(groups * GROUP, scores.shape[1])
+    candidates = chosen[:, :, None] * GROUP + torch.arange(GROUP)
+    columns = torch.cat([candidates.flatten(1), rest.expand(len(scores), -1)], dim=1)
+    best, places = torch.topk(scores.gather(1, columns), k, dim=1)
+    return best, columns.gather(1, places)
 
 
 def _best_of_block(queries: Tensor, matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:

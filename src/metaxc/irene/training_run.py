@@ -139,10 +139,11 @@ class TrainingRun:
             given = self.config.adapter.extent
             return replace(constants, adaptation=1.0 if given is None else given), None
         encoders = self.learn_fold_encoders(folds)
+        learning = any(map(self.parts.learns, self.parts.generator_kinds(len(folds))))
         best: tuple[list[FittedFold], list[Candidate]] = ([], [])
         compared, chosen, reached = {}, 1.0, -1.0
         for extent in self.encoding.extents:
-            fitted = self.fit_folds(folds, encoders, extent)
+            fitted = self.fit_folds(folds, encoders, extent, keep_queries=learning)
             candidates = compare_generators(self.parts, fitted)
             quality = (candidates[0].zero_shot.mean + candidates[0].choice.quality.mean) / 2
             compared[f"{extent:g}"] = candidates[0].to_dict()
@@ -157,12 +158,22 @@ class TrainingRun:
         data = (self.observed, self.query_rows, self.clicks)
         return [learn_fold_encoder(self.parts, self.encoding, fold, *data) for fold in folds]
 
-    def fit_folds(self, folds: list[Fold], encoders: list[Encoder], extent: float = 1.0) -> list[FittedFold]:
+    def fit_folds(
+        self, folds: list[Fold], encoders: list[Encoder], extent: float = 1.0, *, keep_queries: bool = True
+    ) -> list[FittedFold]:
         """Everything but the generator, fitted for each fold with its encoder, adapted as far as `extent` says."""
         data = (self.observed, self.query_rows, self.clicks)
         excluded = self._own_pairs()
         return [
-            fit_fold(self.parts, self.encoding, self.encoding.adapt(encoder, extent), fold, *data, excluded)
+            fit_fold(
+                self.parts,
+                self.encoding,
+                self.encoding.adapt(encoder, extent),
+                fold,
+                *data,
+                excluded,
+                keep_queries=keep_queries,
+            )
             for fold, encoder in zip(folds, encoders, strict=True)
         ]
 
@@ -346,7 +357,11 @@ class TrainingRun:
 def _where_chosen(constants: Constants) -> str:
     """What the constants are: chosen, or the defaults and why."""
     skipped = constants.pseudo_novel.get("skipped")
-    return f"default constants, none chosen ({skipped})" if skipped else "chosen on pseudo-novel items"
+    if skipped:
+        return f"default constants, none chosen ({skipped})"
+    chosen = constants.pseudo_novel
+    noise = f"{chosen['queries']:,} queries, standard error at most {chosen['standard_error']:.1f} points"
+    return f"chosen on pseudo-novel items ({noise})"
 
 
 def pretrained_encoder(

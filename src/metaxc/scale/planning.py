@@ -245,7 +245,7 @@ def _stage_seconds(workload: Workload, config: IreneConfig) -> dict[str, float]:
     texts = workload.items + workload.queries
     wide = workload.dim / 384
     adapter = config.adapter
-    steps = min(max(1, workload.queries // adapter.batch) * adapter.epochs, adapter.most_steps)
+    steps = adapter.steps(workload.queries)
     learn = 0.0 if config.encoder == "pretrained" else steps * STEP_SECONDS * wide
     several = config.encoder == "adapted" and adapter.extent is None
     share = 1 - NOVEL_SHARES[0]

@@ -25,9 +25,6 @@ __all__ = [
     "selector_kind",
 ]
 
-INDEX = "index."
-"""What the names of the arrays of the nearest selector's index begin with."""
-
 
 def selector_kind(selector: Selector) -> str:
     """The kind that a model folder records; `"own"` for a selector that a user wrote."""
@@ -41,8 +38,7 @@ def save_selector(file: Path, selector: Selector, arrays: Arrays) -> None:
     not written: a selector that calls a function must be passed to `load_selector` again.
     """
     if isinstance(selector, NearestSelector):
-        index = selector.items.arrays() or {}
-        arrays = {**arrays, **{f"{INDEX}{name}": array for name, array in index.items()}}
+        arrays = {**arrays, **selector.items.arrays()}
     if isinstance(selector, ClusterSelector):
         arrays = {**arrays, "centroids": selector.centroids}
     if arrays:
@@ -64,8 +60,7 @@ def load_selector(
     if given is not None:
         return given, arrays
     if kind == NearestSelector.kind:
-        index = {name.removeprefix(INDEX): array for name, array in arrays.items() if name.startswith(INDEX)}
-        return NearestSelector(embeddings, index or None), arrays
+        return NearestSelector(embeddings, arrays), arrays
     if kind == ClusterSelector.kind:
         return ClusterSelector(take_array(arrays, "centroids", file, (None, None))), arrays
     raise ModelError(

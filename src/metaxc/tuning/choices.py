@@ -214,12 +214,13 @@ def choose_constants(
     """
     candidates = compare_generators(parts, folds) if candidates is None else candidates
     best = _finish(parts, candidates[0], folds)
+    queries = sum(len(fold.data.generalized.queries) for fold in folds)
     constants = Constants(
         best.kind,
         best.combine,
         best.choice.setting.calibration,
         best.expansion,
-        best.to_dict(),
+        {**best.to_dict(), "queries": queries, "standard_error": best.choice.quality.standard_error(queries)},
         {one.kind: one.to_dict() for one in candidates},
         best.choice.describe_curve(),
         follows_response=best.follows_response,
@@ -309,7 +310,7 @@ def _candidate(
     expansion: ExpansionConfig | None,
 ) -> Candidate:
     strength = choice.setting.strength
-    zero_shot = zero_shot_quality(folds, [one.generated(strength) for one in items])
+    zero_shot = zero_shot_quality(folds, items, strength)
     if kind == "combine":
         combine = replace(combine, strength=strength)
     return Candidate(kind, combine, items, choice, zero_shot, expansion)
@@ -348,6 +349,8 @@ def fit_fold(
     query_rows: Rows,
     clicks: csr_array,
     excluded: csr_array | None = None,
+    *,
+    keep_queries: bool = True,
 ) -> FittedFold:
     """Fit everything but the generator without the fold's pseudo-novel items and held-out queries.
 
@@ -360,6 +363,7 @@ def fit_fold(
         query_rows: (queries,) rows of the training queries in the data set.
         clicks: (queries, observed).
         excluded: (queries, observed) pairs that are no answers whatever their score; None for none.
+        keep_queries: Whether a generator is to learn from the fold, which then keeps all training queries.
     """
     rows, learnt = fold.training(clicks)
     queries, items = encoding.embed(encoder, query_rows)
@@ -367,7 +371,8 @@ def fit_fold(
     del items  # a large array, and another follows
     remaining, novel = np.split(embeddings, [len(fold.observed)])
     learnt_from = queries[rows]
-    classifiers = parts.fit_classifiers(learnt_from, learnt)
+    own = parts.fit_classifiers(learnt_from, learnt).padded(len(novel))
+    classifiers = own.take(slice(len(remaining)))
     queries, learnt_from = (classifiers.transform_queries(some) for some in (queries, learnt_from))
     most = max(*NEIGHBOURS, parts.neighbours or 0)
     # An item whose clicks are all held out informs nothing.
@@ -377,12 +382,13 @@ def fit_fold(
     selector = NearestSelector(remaining if len(informative) == len(remaining) else remaining[informative])
     near, similarities = selector.select(novel, most)
     observed_near, observed_similarities = selector.select(remaining, most, exclude_self=place)
+    data = TuningFold.build(fold, queries, clicks, parts.seed, excluded)
     return FittedFold(
-        TuningFold.build(fold, queries, clicks, parts.seed, excluded),
-        classifiers,
+        data,
+        own,
         parts.neighbour_classifiers(classifiers, remaining, learnt_from, learnt),
         embeddings,
-        queries,
+        queries if keep_queries else queries[:0].copy(),
         csr_array(clicks[:, fold.novel]),
         np.where(near < 0, -1, informative[near]),
         similarities,

@@ -22,9 +22,9 @@ from metaxc.data.folds import Fold
 from metaxc.emmett import ExpansionConfig, QueryExpansion
 from metaxc.emmett.scoring import ClassifierResponse
 from metaxc.generators import Episode, TorchGenerator, gather
-from metaxc.index.topk import top_k
-from metaxc.tuning.qualities import Quality, Relevance, mean_quality, ranking_quality
-from metaxc.tuning.shortlists import FoldItems, Shortlist
+from metaxc.index.topk import best_rows, top_k
+from metaxc.tuning.qualities import DEPTH, Quality, Relevance, mean_quality, ranking_quality
+from metaxc.tuning.shortlists import BLOCK_SCORES, FoldItems, Shortlist
 
 MOST_QUERIES = 2_000
 """Validation queries of each fold, however many items there are. With three folds the recall of a slice of items by
@@ -71,7 +71,12 @@ class ValidationQueries:
 
     def quality(self, vectors: Floats) -> Quality:
         """How well (items, dim) vectors rank."""
-        return ranking_quality(self.scores(vectors), self.clicks)
+        size = max(1, BLOCK_SCORES // max(len(vectors), 1))
+        ranked = [
+            best_rows(self.part(start, start + size).scores(vectors), DEPTH)[1].numpy()
+            for start in range(0, len(self.queries), size)
+        ]
+        return ranking_quality(np.concatenate(ranked), self.clicks)
 
     def scores(self, vectors: Floats) -> Tensor:
         """(queries, items) scores of (items, dim) vectors, −inf for the excluded pairs."""
@@ -80,8 +85,15 @@ class ValidationQueries:
             scores[self.excluded.nonzero()] = -np.inf
         return torch.from_numpy(scores)
 
+    def part(self, start: int, stop: int) -> ValidationQueries:
+        """Some of the queries that follow each other."""
+        one = slice(start, stop)
+        hidden = None if self.excluded is None else csr_array(self.excluded[one])
+        unfamiliar = None if self.unfamiliar is None else self.unfamiliar[one]
+        return ValidationQueries(self.queries[one], csr_array(self.clicks[one]), hidden, unfamiliar)
+
     def with_columns(self, order: Rows) -> ValidationQueries:
-        """The same queries over the items in another order."""
+        """The same queries over the items in another order, or over some of them."""
         clicks = csr_array(self.clicks[:, order])
         clicks.sort_indices()
         hidden = None if self.excluded is None else csr_array(self.excluded[:, order])
@@ -164,10 +176,10 @@ class FittedFold:
 
     Args:
         data: The fold applied to the clicks.
-        classifiers: Classifiers of the remaining observed items.
+        own_classifiers: Classifiers of all items in the order of `embeddings`; zeros where an item plays novel.
         neighbour_classifiers: What of the neighbours informs an item: `classifiers`, or an ablation.
         embeddings: (items, dim) the remaining observed items, then the pseudo-novel ones, as `TuningFold.item_order`.
-        queries: (queries, dim) all training queries by the fold's encoder.
+        queries: (queries, dim) all training queries by the fold's encoder; none where no generator learns from them.
         novel_clicks: (queries, pseudo-novel) their clicks.
         neighbours: (pseudo-novel, most K) rows of the nearest remaining observed items.
         similarities: (pseudo-novel, most K) their similarities.
@@ -178,7 +190,7 @@ class FittedFold:
     """
 
     data: TuningFold
-    classifiers: Classifiers
+    own_classifiers: Classifiers
     neighbour_classifiers: Classifiers
     embeddings: Floats
     queries: Floats
@@ -191,14 +203,24 @@ class FittedFold:
     expansion: QueryExpansion | None = None
 
     @property
+    def observed(self) -> int:
+        """The number of remaining observed items."""
+        return len(self.observed_neighbours)
+
+    @property
+    def classifiers(self) -> Classifiers:
+        """Classifiers of the remaining observed items."""
+        return self.own_classifiers.take(slice(self.observed))
+
+    @property
     def observed_embeddings(self) -> Floats:
         """(remaining observed, dim)."""
-        return self.embeddings[: len(self.classifiers)]
+        return self.embeddings[: self.observed]
 
     @property
     def novel_embeddings(self) -> Floats:
         """(pseudo-novel, dim)."""
-        return self.embeddings[len(self.classifiers) :]
+        return self.embeddings[self.observed :]
 
     def expanded(self, config: ExpansionConfig) -> FittedFold:
         """The fold with expanded validation queries."""
@@ -221,15 +243,7 @@ class FittedFold:
             at = slice(start, start + BLOCK)
             selected = gather(neighbour_vectors, rows[at])
             direction[at] = generator.generate(embeddings[at], selected, similarities[at]) - embeddings[at]
-        none = np.zeros((len(self.novel_embeddings), embeddings.shape[1]), np.float32)
-        classifiers = replace(
-            self.classifiers,
-            weights=np.concatenate([self.classifiers.weights, none]),
-            clicks=np.concatenate(
-                [self.classifiers.clicks, np.zeros(len(none), self.classifiers.clicks.dtype)]
-            ),
-        )
-        return FoldItems(embeddings, direction, classifiers)
+        return FoldItems(embeddings, direction, self.own_classifiers)
 
     def shortlist(self, items: FoldItems) -> Shortlist:
         """The items that could rank first for each generalized validation query."""
@@ -262,7 +276,7 @@ class FittedFold:
     def observed_episode(self, neighbour_vectors: Floats, neighbours: Rows, similarities: Floats) -> Episode:
         """The items that the fold's encoder was trained on, with their neighbours; for comparison."""
         return Episode(
-            self.queries[self.data.training_rows],
+            self.queries[self.data.training_rows] if len(self.queries) else self.queries,
             self.observed_embeddings,
             self.data.training_clicks,
             neighbour_vectors,
@@ -271,10 +285,11 @@ class FittedFold:
         )
 
 
-def zero_shot_quality(folds: Sequence[FittedFold], vectors: Sequence[Floats]) -> Quality:
-    """How well vectors (one (items, dim) array per fold, in `TuningFold.item_order`) rank the pseudo-novel items among
-    themselves."""
-    pairs = zip(folds, vectors, strict=True)
+def zero_shot_quality(folds: Sequence[FittedFold], items: Sequence[FoldItems], strength: float) -> Quality:
+    """How well the pseudo-novel items of each fold rank among themselves at this strength."""
     return mean_quality(
-        [fold.data.zero_shot.quality(one[len(fold.observed_embeddings) :]) for fold, one in pairs]
+        [
+            fold.data.zero_shot.quality(one.generated(strength, slice(fold.observed, None)))
+            for fold, one in zip(folds, items, strict=True)
+        ]
     )

@@ -13,13 +13,15 @@ from itertools import product
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from metaxc.arrays import Floats
+from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers
 from metaxc.emmett import Calibration, ExpansionConfig, QueryExpansion
-from metaxc.emmett.scoring import NEIGHBOUR_PRIOR, item_vectors, query_vectors, scale_by_trust
+from metaxc.emmett.scoring import NEIGHBOUR_PRIOR, query_vectors, scale_by_trust
 from metaxc.generators import Combine, gather
-from metaxc.index.topk import top_k
+from metaxc.index.array_search import ArraySearch
+from metaxc.index.topk import best_rows
 from metaxc.metrics import without_pairs
 from metaxc.tuning.fitted_folds import FittedFold, TuningFold
 from metaxc.tuning.qualities import DEPTH, SLACK, Quality, Relevance, mean_quality, ranking_quality
@@ -31,6 +33,10 @@ NEIGHBOUR_PRIORS = (0.0, 10.0, 50.0)
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
 OWN = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 PRIOR_CLICKS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+MOST_NOVEL = 20_000
+"""Pseudo-novel items among which combines are compared, at most: what the neighbours should weigh differs little from
+one large sample of items to another, and hundreds of combines are compared."""
+
 EXPANSION_NEIGHBOURS = ((5, 0.1), (20, 0.05))
 EXPANSION_STRENGTHS = (0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
 
@@ -70,20 +76,39 @@ def tune_combine(folds: Sequence[FittedFold], neighbours: int | None = None) -> 
 
 
 def _combine_qualities(fold: FittedFold, counts: Sequence[int]) -> Iterator[tuple[CombineChoice, Quality]]:
-    queries, clicks = torch.from_numpy(fold.data.zero_shot.queries), fold.data.zero_shot.clicks
-    text_scores = fold.data.zero_shot.scores(fold.novel_embeddings)
-    no_text = np.zeros_like(fold.novel_embeddings)
-    yield CombineChoice(counts[0], 0.0, TEMPERATURES[0], 0.0), ranking_quality(text_scores, clicks)
+    items = _sample_novel(fold)
+    validation = fold.data.zero_shot.with_columns(items)
+    embeddings, similarities = (part[items] for part in (fold.novel_embeddings, fold.similarities))
+    neighbours = fold.neighbours[items]
+    queries, text_scores = torch.from_numpy(validation.queries), validation.scores(embeddings)
+
+    def quality(scores: Tensor) -> Quality:
+        return ranking_quality(best_rows(scores, DEPTH)[1].numpy(), validation.clicks)
+
+    no_text = np.zeros_like(embeddings)
+    yield CombineChoice(counts[0], 0.0, TEMPERATURES[0], 0.0), quality(text_scores)
     for prior in NEIGHBOUR_PRIORS:
         vectors = scale_by_trust(fold.neighbour_classifiers, prior)
         for k, temperature in product(counts, TEMPERATURES):
             combined = Combine(1.0, temperature).generate(
-                no_text, gather(vectors, fold.neighbours[:, :k]), fold.similarities[:, :k]
+                no_text, gather(vectors, neighbours[:, :k]), similarities[:, :k]
             )
             neighbour_scores = queries @ torch.from_numpy(combined).T
             for strength in STRENGTHS[1:]:
                 choice = CombineChoice(k, strength, temperature, prior)
-                yield choice, ranking_quality(text_scores + strength * neighbour_scores, clicks)
+                yield choice, quality(text_scores + strength * neighbour_scores)
+
+
+def _sample_novel(fold: FittedFold) -> Rows:
+    """Rows of at most `MOST_NOVEL` pseudo-novel items, or of all that a validation query clicked."""
+    count = len(fold.novel_embeddings)
+    if count <= MOST_NOVEL:
+        return np.arange(count)
+    clicked = np.zeros(count, dtype=bool)
+    clicked[fold.data.zero_shot.clicks.indices] = True
+    others = np.random.default_rng(0).permutation(np.flatnonzero(~clicked))
+    clicked[others[: max(MOST_NOVEL - int(clicked.sum()), 0)]] = True
+    return np.flatnonzero(clicked)
 
 
 def tune_own_classifiers(fold: TuningFold, vectors: Floats, classifiers: Classifiers) -> Calibration:
@@ -148,9 +173,8 @@ def _expansion_qualities(
 ) -> Iterator[tuple[ExpansionConfig, Quality, Quality]]:
     """Expansions, the first of strength 0, with the zero-shot and the generalized quality of each."""
     calibration = setting.calibration
-    everything = item_vectors(
-        items.embeddings, items.generated(setting.strength), items.classifiers, calibration
-    )
+    everything = items.vectors(setting)
+    search = ArraySearch(everything)
     relevance = fold.relevance(items)
     among_novel = everything[len(fold.observed_embeddings) :, :-1]
     hidden = fold.data.generalized.with_columns(fold.data.item_order).excluded
@@ -164,7 +188,7 @@ def _expansion_qualities(
             zero_shot = replace(fold.data.zero_shot, queries=sides[0].queries(strength))
             moved = sides[1].queries(strength)
             expanded = query_vectors(moved, calibration.exposure * fold.response(moved))
-            ranked, _ = top_k(expanded, everything, min(DEPTH + extra, len(everything)))
+            ranked, _ = search.search(expanded, min(DEPTH + extra, len(everything)))
             if hidden is not None:
                 ranked = without_pairs(ranked, hidden)[:, :DEPTH]
             yield config, zero_shot.quality(among_novel), relevance.quality(ranked)

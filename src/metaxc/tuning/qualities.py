@@ -6,15 +6,14 @@ objective (`metaxc.tuning.calibration`) therefore looks at novel items, and at i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
-from torch import Tensor
 
 from metaxc.arrays import Doubles, Mask, Rows
-from metaxc.index.topk import best_rows
 from metaxc.metrics import CLICK_SLICES, harmonic_mean, hits, precision, recall, relevant_counts
 
 SLACK = 0.3
@@ -40,6 +39,11 @@ class Quality:
     def mean(self) -> float:
         """The mean of both."""
         return (self.precision + self.recall) / 2
+
+    def standard_error(self, queries: int) -> float:
+        """Of the less certain of the two figures at most, in points: values between 0 and 100 with the mean m have a
+        variance of at most m · (100 − m)."""
+        return max(math.sqrt(one * (100 - one) / max(queries, 1)) for one in (self.precision, self.recall))
 
     def is_close_to(self, other: Quality) -> bool:
         """Whether neither figure is more than `SLACK` below the other's."""
@@ -146,10 +150,9 @@ def _mean_of_known(slices: Sequence[Doubles]) -> Doubles:
     return mean
 
 
-def ranking_quality(scores: Tensor, relevant: csr_array) -> Quality:
-    """How well (queries, items) scores rank; every query has a relevant item."""
-    _, columns = best_rows(scores, DEPTH)
-    hit = hits(columns.numpy(), relevant)
+def ranking_quality(ranked: Rows, relevant: csr_array) -> Quality:
+    """How good a ranking, (queries, 10) rows of items, is; every query has a relevant item."""
+    hit = hits(ranked, relevant)
     counts = relevant_counts(relevant)
     return Quality(100 * float(precision(hit, 1).mean()), 100 * float(recall(hit, counts, DEPTH).mean()))
 

@@ -18,10 +18,20 @@ from scipy.sparse import csr_array
 
 from metaxc.arrays import Floats, Mask, Rows
 from metaxc.classifiers import Classifiers
-from metaxc.emmett.scoring import Calibration, PartWeights, item_scores, weigh_parts
+from metaxc.emmett.scoring import (
+    ITEM_BLOCK,
+    Calibration,
+    PartWeights,
+    item_scores,
+    item_vectors,
+    weigh_parts,
+)
 from metaxc.index.topk import best_rows
 from metaxc.metrics import hits
 from metaxc.tuning.qualities import DEPTH, MixedQuality, Relevance
+
+EVERY = slice(None)
+"""All rows."""
 
 DEPTH_OF_PROBE = 40
 """Items that each probe adds to a query's shortlist."""
@@ -76,9 +86,20 @@ class FoldItems:
     direction: Floats
     classifiers: Classifiers
 
-    def generated(self, strength: float) -> Floats:
-        """(items, dim): what the generator makes of the items at this strength."""
-        return self.embeddings + strength * self.direction
+    def generated(self, strength: float, rows: slice = EVERY) -> Floats:
+        """(items, dim): what the generator makes of the items, or some of them, at this strength."""
+        return self.embeddings[rows] + strength * self.direction[rows]
+
+    def vectors(self, setting: Setting) -> Floats:
+        """(items, dim + 1): the items as they are served under a setting."""
+        count, dim = self.embeddings.shape
+        vectors = np.empty((count, dim + 1), np.float32)
+        for start in range(0, count, ITEM_BLOCK):
+            rows = slice(start, start + ITEM_BLOCK)
+            own = self.classifiers.take(rows)
+            generated = self.generated(setting.strength, rows)
+            vectors[rows] = item_vectors(self.embeddings[rows], generated, own, setting.calibration)
+        return vectors
 
 
 class Shortlist:
@@ -194,7 +215,11 @@ def _score(
     """The scores of items, from the (queries, n) scores of text, direction and own classifier, and the (queries, 1)
     responses to the queries."""
     text, direction, own = scores
-    generated = text if not setting.strength else text + np.float32(setting.strength) * direction
+    generated = text
+    if setting.strength:
+        generated = torch.add(
+            torch.from_numpy(text), torch.from_numpy(direction), alpha=setting.strength
+        ).numpy()
     return item_scores(text, generated, own, weights, np.float32(setting.calibration.exposure) * response)
 
 

@@ -39,16 +39,23 @@ class TrainingConfig(BaseModel):
     )
 
 
+MOST_STEPS = 800
+"""Steps of an adapter at most, as long as every query is seen once: set to limit the time, not measured."""
+
+
 class AdapterConfig(BaseModel):
-    """How the adapter's towers are trained; docs/decisions.md has the reasons. The limit on steps was set to limit the
-    time, not measured."""
+    """How the adapter's towers are trained; docs/decisions.md has the reasons."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: int = Field(
         5, ge=1, description="passes over the queries, with one clicked item per query and pass"
     )
-    most_steps: int = Field(800, ge=1, description="the limit on steps, however many queries there are")
+    most_steps: int | None = Field(
+        None,
+        ge=1,
+        description=f"the limit on steps; if not given {MOST_STEPS}, or one pass over the queries if that is more",
+    )
     batch: int = Field(1024, ge=2, description="pairs per step; every other item of the batch is a negative")
     learning_rate: float = Field(2e-3, gt=0, description="Adam's learning rate, which falls linearly to 0")
     logq_correction: float = Field(
@@ -74,6 +81,12 @@ class AdapterConfig(BaseModel):
     mined: bool = Field(
         False, description="hard negatives from an index that is refreshed while training, as in ANCE"
     )
+
+    def steps(self, queries: int) -> int:
+        """The steps of training with so many queries."""
+        one_pass = max(1, queries // max(1, min(self.batch, queries)))
+        most = max(MOST_STEPS, one_pass) if self.most_steps is None else self.most_steps
+        return min(one_pass * self.epochs, most)
 
 
 class RecipeOptions(BaseModel):

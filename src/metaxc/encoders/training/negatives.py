@@ -19,6 +19,8 @@ from scipy.sparse import csr_array
 from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import Arrays
 from metaxc.extras import import_extra
+from metaxc.index.array_search import ArraySearch
+from metaxc.metrics import without_pairs
 
 BLOCK_SCORES = 8_000_000
 
@@ -85,20 +87,26 @@ class IndexNegatives(Negatives):
         refresh: int = 200,
         seed: int = 0,
     ):
-        self.items, self.clicks = np.asarray(items, dtype=np.float32), clicks
+        self.items, self.clicks = ArraySearch(np.asarray(items, dtype=np.float32)), clicks
         self.per_query, self.depth, self.refresh, self.seed = per_query, depth, refresh, seed
 
     def draw(self, step: int, query_rows: Rows, queries: Floats, embed_items: Callable[[], Floats]) -> Rows:
         if step and step % self.refresh == 0:
-            self.items = embed_items()
-        best = hardest(lambda rows: queries[rows] @ self.items.T, self.clicks[query_rows], self.depth)
+            self.items = ArraySearch(embed_items())
+        clicked = csr_array(self.clicks[query_rows])
+        if self.items.is_indexed:
+            most = int(np.diff(clicked.indptr).max(initial=0))
+            found, _ = self.items.search(np.asarray(queries, np.float32), self.depth + most)
+            best = without_pairs(found, clicked)[:, : self.depth]
+        else:
+            best = hardest(lambda rows: queries[rows] @ self.items.vectors.T, clicked, self.depth)
         return _sample(best, self.per_query, np.random.default_rng([self.seed, step]))
 
     def state(self) -> Arrays:
-        return {"items": self.items}
+        return {"items": self.items.vectors}
 
     def restore(self, arrays: Arrays) -> None:
-        self.items = np.array(arrays["items"])
+        self.items = ArraySearch(np.array(arrays["items"]))
 
 
 def hardest(score: Callable[[Rows], Floats], clicks: csr_array, many: int) -> Rows:

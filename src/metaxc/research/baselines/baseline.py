@@ -19,7 +19,7 @@ from metaxc.arrays import Floats, Mask, Rows
 from metaxc.data import Dataset
 from metaxc.data.clicks import training_clicks
 from metaxc.encoders import Encoder
-from metaxc.evaluation.protocol import QueryEncoder, Search
+from metaxc.evaluation.searches import QueryEncoder, Search
 from metaxc.index.topk import best_rows
 
 MAX_SCORES = 8_000_000

@@ -34,7 +34,7 @@ from metaxc.classifiers import ridge
 from metaxc.classifiers.classifiers import normalize_rows
 from metaxc.data import Dataset
 from metaxc.encoders import Encoder
-from metaxc.evaluation.protocol import encode_test_queries_once
+from metaxc.evaluation.searches import encode_test_queries_once
 from metaxc.generators import Combine, gather
 from metaxc.research.baselines.baseline import VectorScorer, embed_training_data
 from metaxc.selectors import NearestSelector

@@ -40,7 +40,7 @@ from metaxc.emmett import Calibration, Emmett
 from metaxc.encoders import Encoder
 from metaxc.encoders.training.losses import contrastive_loss
 from metaxc.errors import DataError
-from metaxc.evaluation.protocol import encode_test_queries_once
+from metaxc.evaluation.searches import encode_test_queries_once
 from metaxc.generators import Combine, Sum
 from metaxc.irene import Irene
 from metaxc.research.baselines.baseline import VectorScorer, embed_training_data

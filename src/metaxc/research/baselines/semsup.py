@@ -38,7 +38,7 @@ from metaxc.data.clicks import click_mask, draw_clicks, training_clicks
 from metaxc.encoders import Encoder
 from metaxc.encoders.tokens import BagTokenizer, TokenBags
 from metaxc.encoders.training.negatives import hardest
-from metaxc.evaluation.protocol import QueryEncoder, encode_test_queries_once
+from metaxc.evaluation.searches import QueryEncoder, encode_test_queries_once
 from metaxc.research.baselines.term_matching import TermVectorizer
 from metaxc.training_loop import run_training, shuffled_batches
 

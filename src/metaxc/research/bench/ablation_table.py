@@ -10,7 +10,7 @@ import numpy as np
 from metaxc.data.clicks import training_clicks
 from metaxc.emmett.neighbour_pool import NeighbourPool, TrainedPool
 from metaxc.encoders import Pretrained
-from metaxc.evaluation.protocol import Search, model_search
+from metaxc.evaluation.searches import Search, model_search
 from metaxc.research.bench.context import Context
 from metaxc.research.bench.rows import (
     DEFAULT,

@@ -13,7 +13,7 @@ from scipy.sparse import csc_array, csr_array
 
 from metaxc.arrays import Rows
 from metaxc.data import Dataset
-from metaxc.evaluation.protocol import Search, model_search
+from metaxc.evaluation.searches import Search, model_search
 from metaxc.research.baselines import Retrained, scorer_search
 from metaxc.research.bench.context import Context
 from metaxc.research.bench.rows import (

@@ -20,7 +20,7 @@ from metaxc.classifiers import ridge
 from metaxc.data import Dataset
 from metaxc.data.clicks import weighted_clicks
 from metaxc.emmett import Emmett
-from metaxc.evaluation.protocol import BARE_ENCODER, Search, encoder_search, model_search
+from metaxc.evaluation.searches import BARE_ENCODER, Search, encoder_search, model_search
 from metaxc.irene import SIZES, Irene
 from metaxc.research.bench.context import Context
 from metaxc.research.bench.rows import (

@@ -18,7 +18,8 @@ from metaxc.data import Dataset
 from metaxc.emmett import Emmett
 from metaxc.encoders import Encoder
 from metaxc.evaluation.paired import PairedValues, paired_values
-from metaxc.evaluation.protocol import Evaluation, Search, encoder_search, evaluate, model_search
+from metaxc.evaluation.protocol import Evaluation, evaluate
+from metaxc.evaluation.searches import Search, encoder_search, model_search
 from metaxc.research.baselines import BASELINES, scorer_search
 from metaxc.research.bench.context import Context
 

@@ -15,7 +15,8 @@ from scipy.sparse import csr_array
 from metaxc.arrays import Mask, Rows
 from metaxc.data.dataset import Dataset
 from metaxc.evaluation.intervals import paired_bootstrap
-from metaxc.evaluation.protocol import DEPTH, SETTINGS, Evaluation, Search, evaluate
+from metaxc.evaluation.protocol import SETTINGS, Evaluation, evaluate
+from metaxc.evaluation.searches import DEPTH, Search
 from metaxc.metrics import hits
 
 MODEL, ADAPTED, BARE = "model", "adapted", "bare"

@@ -22,7 +22,8 @@ from metaxc.encoders import Encoder, Pretrained
 from metaxc.errors import DataError
 from metaxc.evaluation.by_kind import KINDS
 from metaxc.evaluation.overlap import Overlap, check_overlap
-from metaxc.evaluation.protocol import SETTINGS, Search, encoder_search, model_search
+from metaxc.evaluation.protocol import SETTINGS
+from metaxc.evaluation.searches import Search, encoder_search, model_search
 from metaxc.research.latency import ModelLatency, measure_latency
 from metaxc.research.report.comparison import (
     ADAPTED,
