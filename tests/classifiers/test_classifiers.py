@@ -49,3 +49,13 @@ def test_wrong_input_is_named():
         ridge(QUERIES[:2], CLICKS)
     with pytest.raises(DataError, match="NaN"):
         ridge(np.full_like(QUERIES, np.nan), CLICKS)
+
+
+def test_padding_adds_items_without_clicks():
+    found = ridge(QUERIES, CLICKS)
+    padded = found.padded(2)
+    assert padded.clicks.tolist() == [2, 2, 0, 0, 0]
+    assert not padded.weights[3:].any()
+    np.testing.assert_array_equal(padded.take(slice(3)).weights, found.weights)
+    with pytest.raises(ValueError, match="after the training"):
+        Classifiers(found.weights, found.clicks, learnt_clicks=found.clicks).padded(1)

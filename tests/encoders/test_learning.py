@@ -148,6 +148,15 @@ def test_an_encoder_cached_under_the_older_name_is_found(dataset):
     assert towers.fingerprint == json_digest([towers.base.fingerprint, settings, True, texts])
 
 
+def test_steps_are_passes_over_the_queries_and_their_limit_is_at_least_one():
+    config = AdapterConfig(epochs=5, batch=100)
+    assert config.steps(50) == 5  # a batch is never larger than what there is
+    assert config.steps(1_000) == 50
+    assert config.steps(70_000) == 800
+    assert config.steps(200_000) == 2_000
+    assert AdapterConfig(epochs=5, batch=100, most_steps=7).steps(200_000) == 7
+
+
 def test_towers_may_be_applied_to_any_extent_and_static_ones_only_as_trained(dataset, tiny):
     base = Pretrained(str(tiny), None, "torch")
     observed, rows, clicks = training_clicks(dataset)

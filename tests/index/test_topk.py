@@ -37,6 +37,17 @@ def test_blocks_do_not_change_the_answer(monkeypatch, block):
     assert top_k(queries, vectors, 6)[0].tolist() == whole.tolist()
 
 
+@pytest.mark.parametrize("columns", [64 * 50, 64 * 50 + 13])
+def test_many_columns_are_looked_at_in_groups_without_changing_the_answer(columns):
+    """Few different scores, so that groups and rows tie; and many, so that they do not."""
+    random = np.random.default_rng(0)
+    for scores in (random.integers(0, 9, (20, columns)), random.standard_normal((20, columns))):
+        scores = scores.astype(np.float32)
+        best, rows = best_rows(torch.from_numpy(scores), 10)
+        assert rows.tolist() == slow_top_k(scores, 10)
+        np.testing.assert_array_equal(best, np.take_along_axis(scores, rows.numpy(), axis=1))
+
+
 def test_only_allowed_rows_and_padding():
     vectors = np.eye(4, dtype=np.float32)
     allowed = np.array([False, True, False, True])

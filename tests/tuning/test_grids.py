@@ -41,6 +41,18 @@ def test_the_queries_least_like_the_training_queries_are_unfamiliar():
     assert validation.with_columns(np.arange(6)[::-1]).unfamiliar.tolist() == validation.unfamiliar.tolist()
 
 
+def test_the_quality_is_computed_in_blocks_without_changing_it(monkeypatch):
+    random = np.random.default_rng(0)
+    queries, vectors = (random.standard_normal((n, 4)).astype(np.float32) for n in (30, 50))
+    clicks = csr_array((random.random((30, 50)) < 0.1).astype(np.float32) + np.eye(30, 50, dtype=np.float32))
+    hidden = csr_array((random.random((30, 50)) < 0.1).astype(np.float32))
+    validation = ValidationQueries(queries, clicks, hidden)
+    whole = validation.quality(vectors)
+    assert 0 < whole.recall < 100
+    monkeypatch.setattr(fitted_folds, "BLOCK_SCORES", 350)  # seven queries at a time
+    assert validation.quality(vectors) == whole
+
+
 AXES = np.eye(24, dtype=np.float32)
 QUERIES = AXES[:12]
 
@@ -89,6 +101,22 @@ def test_the_mean_over_folds_decides():
     misled = fitted(QUERIES, (np.arange(12) + 1) % 12)
     helped = fitted(AXES[12:24], np.arange(12))
     assert tune_combine([misled, helped, helped]).strength > 0
+
+
+def test_combines_are_compared_among_a_sample_with_all_items_that_were_clicked(monkeypatch):
+    """Half of the queries click items 0 to 5 of the twelve that play novel."""
+    whole = fitted(AXES[12:24], np.arange(12))
+    asked = whole.data.zero_shot.part(0, 6)
+    fold = replace(whole, data=replace(whole.data, zero_shot=asked))
+    monkeypatch.setattr(grids, "MOST_NOVEL", 8)
+    rows = grids._sample_novel(fold)
+    assert len(rows) == 8
+    assert set(range(6)) <= set(rows.tolist())
+    assert tune_combine([fold]).strength > 0
+    monkeypatch.setattr(grids, "MOST_NOVEL", 3)
+    assert grids._sample_novel(fold).tolist() == list(range(6))
+    monkeypatch.setattr(grids, "MOST_NOVEL", 12)
+    assert grids._sample_novel(fold).tolist() == list(range(12))
 
 
 class TestOwnClassifiers:

@@ -119,6 +119,11 @@ def test_a_ranking_by_hand():
     assert mean_quality([found, Quality(0.0, 0.0)]) == Quality(25.0, 50.0)
 
 
+def test_the_standard_error_is_that_of_the_less_certain_figure():
+    assert Quality(50, 90).standard_error(2_500) == pytest.approx(1.0)
+    assert Quality(100, 90).standard_error(900) == pytest.approx(1.0)
+
+
 def test_close_is_neither_figure_below_by_more_than_the_slack():
     assert Quality(50 - SLACK / 2, 90).is_close_to(Quality(50, 50))
     assert not Quality(50 - 2 * SLACK, 90).is_close_to(Quality(50, 50))

@@ -54,6 +54,14 @@ def exact(queries, items, relevance, setting, response=1.0):
     )
 
 
+def test_vectors_are_made_in_blocks_by_the_formula(monkeypatch):
+    _, items, _ = build(100, 5, 20, 8, 0)
+    setting = Setting(Calibration(own=2.0, novelty_prior=3.0, exposure=0.1), 0.7)
+    whole = item_vectors(items.embeddings, items.generated(0.7), items.classifiers, setting.calibration)
+    monkeypatch.setattr(shortlists, "ITEM_BLOCK", 7)
+    np.testing.assert_array_equal(items.vectors(setting), whole)
+
+
 def figures(found):
     return [*found.to_dict().values(), *found.by_clicks]
 
