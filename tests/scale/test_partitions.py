@@ -12,8 +12,8 @@ from filelock import FileLock
 
 from metaxc.emmett import Emmett
 from metaxc.errors import ConfigError, DataError
-from metaxc.scale import RepresentBatch, represent_files
-from metaxc.scale.partitions import LOCK, RECORD, list_partitions, work_here
+from metaxc.scale import RepresentBatch, represent_files, work_here
+from metaxc.scale.partitions import LOCK, RECORD, list_partitions
 
 OUTPUTS = [
     "a-00000.parquet",

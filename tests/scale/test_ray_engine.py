@@ -12,14 +12,16 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.sparse import csr_array, save_npz
 
-from metaxc.classifiers import Classifiers
+from metaxc.classifiers import Classifiers, ridge
 from metaxc.classifiers.classifiers import normalize_rows
 from metaxc.emmett import Emmett
 from metaxc.encoders import Pretrained
 from metaxc.errors import ConfigError, MetaxcError
 from metaxc.generators import Combine
-from metaxc.scale import RayEngine, RepresentBatch, represent_files
+from metaxc.scale import RayEngine, RepresentBatch, find_neighbours, fit_ridge, represent_files
+from metaxc.selectors import NearestSelector
 
 ray = pytest.importorskip("ray", reason="needs the extra ray: make test-integrations")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -148,6 +150,27 @@ def test_a_cluster_that_is_not_there_is_told_at_once(text_model, texts, tmp_path
         engine = RayEngine(f"127.0.0.1:{closed.getsockname()[1]}")
         with pytest.raises(ConfigError, match="cannot be reached"):
             represent_files(RepresentBatch(text_model), texts, tmp_path / "out", engine=engine)
+
+
+def test_neighbours_and_classifiers_by_shards_on_ray_are_those_of_one_machine(cluster, tmp_path):
+    random = np.random.default_rng(0)
+    embeddings = normalize_rows(random.normal(size=(900, 32)))
+    clicks = csr_array((random.random((500, 400)) < 0.01).astype(np.float32))
+    np.save(tmp_path / "items.npy", embeddings[:400])
+    np.save(tmp_path / "queries.npy", embeddings[400:])
+    save_npz(tmp_path / "clicks.npz", clicks)
+    engine = RayEngine(cluster.address)
+    rows, scores = find_neighbours(tmp_path / "items.npy", 5, tmp_path / "near", shards=6, engine=engine)
+    near, similarities = NearestSelector(embeddings[:400]).select(
+        embeddings[:400], 5, exclude_self=np.arange(400)
+    )
+    np.testing.assert_array_equal(rows, near)
+    np.testing.assert_allclose(scores, similarities, atol=1e-6)
+    found = fit_ridge(
+        tmp_path / "queries.npy", tmp_path / "clicks.npz", tmp_path / "ridge", shards=6, engine=engine
+    )
+    np.testing.assert_allclose(found.weights, ridge(embeddings[400:], clicks).weights, atol=1e-5)
+    assert not ray.is_initialized()
 
 
 def test_a_node_is_killed_in_the_middle_and_the_output_is_that_of_one_machine(

@@ -116,17 +116,27 @@ def ridge(queries: Floats, clicks: csr_array, penalty: float = 1.0) -> Classifie
         penalty: λ; on unit embeddings 1 is as good as any value between 0.3 and 10.
     """
     check_training(queries, clicks)
-    dim = queries.shape[1]
-    gram = penalty * np.eye(dim)
+    weights = solve_ridge(gram_matrix(queries), _sum_of_queries(queries, clicks), penalty)
+    return Classifiers(weights, clicks_per_item(clicks))
+
+
+def gram_matrix(queries: Floats) -> Doubles:
+    """(dim, dim) float64: XᵀX of (queries, dim) embeddings, which may be memory-mapped."""
+    gram = np.zeros((queries.shape[1], queries.shape[1]))
     for start in range(0, len(queries), QUERY_BLOCK):
         block = np.asarray(queries[start : start + QUERY_BLOCK], dtype=np.float32)
         gram += block.T @ block
-    factor = cho_factor(gram)
-    sums = _sum_of_queries(queries, clicks)
+    return gram
+
+
+def solve_ridge(gram: Doubles, sums: Floats, penalty: float) -> Floats:
+    """(items, dim) float32, unit rows: the classifiers of items, from the Gram matrix of the queries and the sums of
+    the queries that clicked each item, which are overwritten."""
+    factor = cho_factor(gram + penalty * np.eye(len(gram)))
     for start in range(0, len(sums), ITEM_BLOCK):
         part = sums[start : start + ITEM_BLOCK]
         sums[start : start + ITEM_BLOCK] = normalize_rows(cho_solve(factor, part.T.astype(np.float64)).T)
-    return Classifiers(sums, clicks_per_item(clicks))
+    return sums
 
 
 def centroid(queries: Floats, clicks: csr_array) -> Classifiers:

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from metaxc.artifacts import atomic_file, make_folder
 from metaxc.errors import ConfigError, DataError, MetaxcError
 from metaxc.output_claims import claim_place
+from metaxc.scale.engines import Engine, work_here
 from metaxc.scale.represent_batch import TEXT, VECTOR, RepresentBatch
 
 RECORD = b"metaxc.represent"
@@ -115,15 +116,6 @@ class PartitionWriter:
             with pq.ParquetWriter(new, schema, use_dictionary=dictionaries) as writer:
                 for table in chain([first], tables):
                     writer.write_table(table)
-
-
-Engine = Callable[[PartitionWriter, Sequence[Partition]], Iterator[int]]
-"""Calls the writer with every partition, in any order, and yields the rows of each as soon as it is written."""
-
-
-def work_here(writer: PartitionWriter, partitions: Sequence[Partition]) -> Iterator[int]:
-    """The engine `local`: one partition after the other in this process."""
-    return map(writer, partitions)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""The engine `ray`: partitions worked on by the machines of a Ray cluster (extra `ray`).
+"""The engine `ray`: tasks worked on by the machines of a Ray cluster (extra `ray`).
 
-Ray Data gives every worker one partition after the other, and gives those of a lost machine to the others. Only names
-of files and numbers of rows pass through Ray; every machine reads the input and the model, and writes the output, on a
+Ray Data gives every worker one task after the other, and gives those of a lost machine to the others. Only names of
+files and numbers of rows pass through Ray; every machine reads the input and the model, and writes the output, on a
 file system that all of them share.
 """
 
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from metaxc.errors import ConfigError, MetaxcError
 from metaxc.extras import import_extra
-from metaxc.scale.partitions import Partition, PartitionWriter
 
 EXTRA = "ray"
 CONNECT_SECONDS = 10.0
@@ -25,7 +24,7 @@ CONNECT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class RayEngine:
-    """An `Engine` on a Ray cluster. An error in a partition is raised after all others are written.
+    """An `Engine` on a Ray cluster. An error in a task is raised after all others are done.
 
     Args:
         address: Of the cluster: `HOST:PORT`, `ray://HOST:PORT`, `auto` for the one that this machine belongs to, or
@@ -38,21 +37,19 @@ class RayEngine:
     threads: int = 1
     workers: int | None = None
 
-    def __call__(self, writer: PartitionWriter, partitions: Sequence[Partition]) -> Iterator[int]:
-        """Yield the rows of each partition as soon as it is written."""
+    def __call__(self, worker: Callable[[Any], int], tasks: Sequence[Any]) -> Iterator[int]:
+        """Yield what the worker returns for each task as soon as it is done."""
         ray, data = import_extra("ray", EXTRA), import_extra("ray.data", EXTRA)
         with _connected(ray, self.address):
             data.DataContext.get_current().enable_progress_bars = False  # the caller has one
             most = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // self.threads)
-            rows = [{"place": place} for place in range(len(partitions))]
+            rows = [{"place": place} for place in range(len(tasks))]
             written = data.from_items(rows, override_num_blocks=len(rows)).map_batches(
                 _Worker,
-                fn_constructor_args=(writer, list(partitions)),
+                fn_constructor_args=(worker, list(tasks)),
                 batch_size=1,
-                # A partition takes seconds to minutes: none waits for a busy worker while another one is idle.
-                compute=data.ActorPoolStrategy(
-                    size=min(most, len(partitions)), max_tasks_in_flight_per_actor=1
-                ),
+                # A task takes seconds to minutes: none waits for a busy worker while another one is idle.
+                compute=data.ActorPoolStrategy(size=min(most, len(tasks)), max_tasks_in_flight_per_actor=1),
                 num_cpus=self.threads,
             )
             errors = []
@@ -67,7 +64,7 @@ class RayEngine:
                 raise MetaxcError(
                     "The work on Ray has failed",
                     got=error,
-                    fix="run the same command again: complete partitions are kept",
+                    fix="run the same command again: what is complete is kept",
                 ) from error
         if errors:
             count = f"{len(errors):,} partitions have failed. The first error:\n" if len(errors) > 1 else ""
@@ -75,18 +72,18 @@ class RayEngine:
 
 
 class _Worker:
-    """A process of the cluster that writes partitions.
+    """A process of the cluster that works on tasks.
 
     A user's error is a part of its answer: Ray would wrap it in a traceback, or try again.
     """
 
-    def __init__(self, writer: PartitionWriter, partitions: list[Partition]):
-        self.writer, self.partitions = writer, partitions
+    def __init__(self, worker: Callable[[Any], int], tasks: list[Any]):
+        self.worker, self.tasks = worker, tasks
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         [place] = batch["place"]
         try:
-            return {"rows": [self.writer(self.partitions[place])], "error": [""]}
+            return {"rows": [self.worker(self.tasks[place])], "error": [""]}
         except MetaxcError as error:
             return {"rows": [0], "error": [str(error)]}
 
