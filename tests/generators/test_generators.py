@@ -145,3 +145,30 @@ def test_a_gate_sees_how_many_clicks_a_neighbour_has():
 def test_gather_gives_zeros_for_padding():
     rows = np.array([[1, -1]])
     assert gather(np.array([[1.0], [2.0]], np.float32), rows).tolist() == [[[2.0], [0.0]]]
+
+
+@pytest.mark.parametrize("make", [PostNormTransformer, ResidualTransformer])
+def test_type_embeddings_tell_the_item_from_its_neighbours(make):
+    """Without types and positions a transformer sees a set of tokens: which one is the item would not matter."""
+    torch.manual_seed(0)
+    tokens = make(8).tokens
+    item, neighbour = torch.randn(2, 1, 8)
+    scores = torch.ones(1, 1)
+    one, _ = tokens(item, neighbour[:, None], scores)
+    other, _ = tokens(neighbour, item[:, None], scores)
+    assert not torch.allclose(one, other.flip(1))
+    with torch.no_grad():
+        tokens.encoder_type.copy_(tokens.classifier_type)
+    one, _ = tokens(item, neighbour[:, None], scores)
+    other, _ = tokens(neighbour, item[:, None], scores)
+    torch.testing.assert_close(one, other.flip(1))
+
+
+def test_the_papers_generator_depends_on_which_token_is_the_item():
+    torch.manual_seed(0)
+    generator = PostNormTransformer(8).eval()
+    item, neighbour = np.float32(np.random.default_rng(0).normal(size=(2, 1, 8)))
+    scores = np.ones((1, 1), np.float32)
+    made = generator.generate(item, neighbour[:, None], scores)
+    swapped = generator.generate(neighbour, item[:, None], scores)
+    assert np.abs(made - swapped).max() > 1e-3

@@ -17,7 +17,12 @@ from metaxc.generators import (
     gather,
     train_generator,
 )
-from metaxc.generators.generator_training import clustered_order, ranking_loss, weighted_cross_entropy
+from metaxc.generators.generator_training import (
+    _Clustered,
+    clustered_order,
+    ranking_loss,
+    weighted_cross_entropy,
+)
 
 K = 3
 
@@ -171,3 +176,17 @@ def test_classifiers_of_several_episodes_are_not_trained():
     config = GeneratorTraining(train_classifiers=True)
     with pytest.raises(ConfigError, match="several episodes"):
         train_generator(WeightedSum(5), [groups_of_items(False, seed) for seed in (1, 2)], config)
+
+
+def test_batches_of_the_papers_loss_are_clusters_of_near_items():
+    """Sixteen groups of eight equal items: a batch of two clusters has few of them, one of chance nearly all."""
+    random = np.random.default_rng(0)
+    group = random.permutation(np.repeat(np.arange(16), 8))
+    items = (np.eye(16)[group] + 0.01 * random.normal(size=(128, 16))).astype(np.float32)
+    clicks = csr_array(np.eye(128, dtype=np.float32))
+    near = np.zeros((128, 1), np.int64)
+    episode = Episode(items, items, clicks, items[:1], near, np.ones((128, 1), np.float32))
+    source = _Clustered(episode, GeneratorTraining(loss="cross_entropy", batch=16, cluster=8))
+    batches = source.epoch(random)
+    assert sorted(np.concatenate(batches)) == list(range(128))
+    assert np.mean([len(set(group[rows])) for rows in batches]) < 8  # by chance: 10.6
