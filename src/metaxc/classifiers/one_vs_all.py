@@ -17,7 +17,7 @@ from torch.nn import functional
 from metaxc.arrays import Floats, Rows
 from metaxc.classifiers.classifiers import Classifiers, check_training, normalize_rows, ridge
 from metaxc.devices import current_device, to_array, to_device
-from metaxc.index.array_search import ArraySearch
+from metaxc.index.array_search import MOST_SCANNED, ArraySearch
 from metaxc.training_loop import run_training, shuffled_batches
 
 ALL_ITEMS = 50_000
@@ -127,4 +127,5 @@ def _mine(queries: Floats, weights: nn.Embedding, layer: torch.Tensor, config: O
     x = np.asarray(queries)
     if config.query_layer:
         x = normalize_rows(x + x @ to_array(layer))
-    return ArraySearch(current).search(x, min(config.mined, len(current)))[0]
+    search = ArraySearch(current, most_scanned=MOST_SCANNED)
+    return search.search(x, min(config.mined, len(current)))[0]

@@ -17,7 +17,7 @@ from metaxc.classifiers import RevealedQueries
 from metaxc.data import Texts
 from metaxc.errors import DataError
 from metaxc.generators import gather
-from metaxc.index.array_search import ArraySearch
+from metaxc.index.array_search import MOST_SCANNED, ArraySearch
 from metaxc.index.topk import top_k
 from metaxc.selectors import ClusterSelector, NearestSelector, Selector, Voters
 from metaxc.selectors.nearest import drop_one
@@ -129,7 +129,9 @@ class NeighbourPool:
             rows, scores = selector.select(embeddings, k, itself, texts)
         else:
             nearest = (
-                selector.items if isinstance(selector, NearestSelector) else ArraySearch(selector.embeddings)
+                selector.items
+                if isinstance(selector, NearestSelector)
+                else ArraySearch(selector.embeddings, most_scanned=MOST_SCANNED)
             )
             search = partial(_search_both, embeddings, nearest.search, later, later.embeddings)
             rows, scores = search(k) if itself is None else drop_one(*search(k + 1), itself)

@@ -27,7 +27,7 @@ from metaxc.array_checks import AGAIN, check_rows, take_array
 from metaxc.arrays import Floats, Rows
 from metaxc.emmett.scoring import MOST, MOST_NEIGHBOURS
 from metaxc.errors import ModelError
-from metaxc.index.array_search import ArraySearch
+from metaxc.index.array_search import MOST_SCANNED, ArraySearch
 
 
 class ExpansionConfig(BaseModel):
@@ -70,7 +70,7 @@ class QueryExpansion:
     ):
         self.later = later
         self.queries = np.asarray(queries, dtype=np.float16).astype(np.float32)
-        self._search = ArraySearch(self.queries, index)
+        self._search = ArraySearch(self.queries, index, MOST_SCANNED)
         self.clicks = clicks
         self.embeddings = embeddings
         self.config = config or ExpansionConfig()

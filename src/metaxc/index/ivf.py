@@ -100,6 +100,7 @@ class IVFIndex(ScanIndex):
         dim: Length of a vector.
         seed: Seed of the training and of the sample queries.
         recall: Recall@10 to reach, more than 0 and at most 1; with 1 all codes are scanned.
+        most_scanned: Codes that a search scans at the most, whatever that costs in recall; None for no limit.
 
     Example:
         >>> index = IVFIndex(2, recall=0.99)
@@ -110,8 +111,9 @@ class IVFIndex(ScanIndex):
 
     kind: ClassVar[str] = "ivf"
 
-    def __init__(self, dim: int, seed: int = 0, recall: float = RECALL):
+    def __init__(self, dim: int, seed: int = 0, recall: float = RECALL, most_scanned: int | None = None):
         super().__init__(dim, seed)
+        self.most_scanned = most_scanned
         self.plan = SearchPlan(_validate_recall(recall))
         self._trained_count = 0
         self._changed = 0  # vectors that were added or removed since the recall was measured
@@ -153,7 +155,8 @@ class IVFIndex(ScanIndex):
                 return search_table(table, queries, k, allowed_rows)
             # With a filter that keeps a share of the vectors, the k best of them are about the k / share best of all.
             share = count / table.count
-            scanned = max(int(share * plan.scanned(k / share, table.count)), 2 * depth)
+            scanned = int(share * plan.scanned(k / share, table.count))
+            scanned = max(min(scanned, self.most_scanned or scanned), 2 * depth)
             return self._search_lists(codes, queries, k, depth, scanned, is_allowed)
 
     def tune(self, queries: Floats | None = None, recall: float | None = None) -> SearchPlan:
@@ -196,7 +199,14 @@ class IVFIndex(ScanIndex):
         return index
 
     @classmethod
-    def restore(cls, keys: Keys, vectors: Floats, arrays: Arrays | None, recall: float = RECALL) -> IVFIndex:
+    def restore(
+        cls,
+        keys: Keys,
+        vectors: Floats,
+        arrays: Arrays | None,
+        recall: float = RECALL,
+        most_scanned: int | None = None,
+    ) -> IVFIndex:
         """Build an index from what was saved: its vectors, validated, and its code arrays. Without these, codes are
         trained now, for this recall."""
         codes, plan, trained = None, None, len(keys)
@@ -208,7 +218,8 @@ class IVFIndex(ScanIndex):
                 raise ModelError(
                     "The search plan of the index cannot be read", got=str(error), fix="build the index again"
                 ) from error
-        index = cls(vectors.shape[1], recall=recall if plan is None else plan.target)
+        recall = recall if plan is None else plan.target
+        index = cls(vectors.shape[1], recall=recall, most_scanned=most_scanned)
         index._table.adopt(keys, vectors)
         index._codes, index._trained_count = codes, trained
         index.plan = plan or index.plan

@@ -320,6 +320,10 @@ class TrainingRun:
             save_arrays(out / "index.safetensors", {"vectors": vectors})
 
         folder = self.stages.run("index", {}, build_index)
+        recall = model["selector"].items.measure_recall()
+        if recall is not None:
+            self.stages.report(f"neighbours through an index: {recall:.1%} of the ten nearest are found")
+            model["about"]["neighbour_recall"] = recall
         return Emmett(**model, vectors=load_arrays(folder / "index.safetensors")["vectors"])
 
     def _about(self, constants: Constants, encoder: Encoder, losses: list[float]) -> dict[str, Any]:

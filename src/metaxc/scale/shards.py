@@ -27,7 +27,7 @@ from metaxc.classifiers import Classifiers
 from metaxc.classifiers.classifiers import gram_matrix, solve_ridge
 from metaxc.data.clicks import clicks_per_item
 from metaxc.errors import DataError
-from metaxc.index import ArraySearch
+from metaxc.index.array_search import MOST_SCANNED, ArraySearch
 from metaxc.scale.engines import Engine, work_here
 from metaxc.selectors.nearest import drop_one
 
@@ -161,7 +161,8 @@ class SearchShard:
     def make(self) -> NDArray[Any]:
         """(queries, width) of `FOUND`."""
         part = np.load(self.items, mmap_mode="r")[self.start : self.stop]
-        search, queries = ArraySearch(np.ascontiguousarray(part)), np.load(self.queries, mmap_mode="r")
+        search = ArraySearch(np.ascontiguousarray(part), most_scanned=MOST_SCANNED)
+        queries = np.load(self.queries, mmap_mode="r")
         found = np.empty((len(queries), self.width), FOUND)
         for start in range(0, len(queries), QUERY_BLOCK):
             at = slice(start, start + QUERY_BLOCK)

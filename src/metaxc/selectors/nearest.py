@@ -15,7 +15,7 @@ from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import Arrays
 from metaxc.classifiers.classifiers import normalize_rows
 from metaxc.errors import DataError
-from metaxc.index.array_search import ArraySearch
+from metaxc.index.array_search import MOST_SCANNED, ArraySearch
 from metaxc.index.topk import top_k
 
 
@@ -57,7 +57,7 @@ class NearestSelector:
     kind: ClassVar[str] = "nearest"
 
     def __init__(self, embeddings: Floats, arrays: Arrays | None = None):
-        self.items = ArraySearch(embeddings, arrays)
+        self.items = ArraySearch(embeddings, arrays, MOST_SCANNED)
 
     @property
     def embeddings(self) -> Floats:

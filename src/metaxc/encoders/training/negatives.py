@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import Arrays
 from metaxc.extras import import_extra
-from metaxc.index.array_search import ArraySearch
+from metaxc.index.array_search import MOST_SCANNED, ArraySearch
 from metaxc.metrics import without_pairs
 
 BLOCK_SCORES = 8_000_000
@@ -87,12 +87,15 @@ class IndexNegatives(Negatives):
         refresh: int = 200,
         seed: int = 0,
     ):
-        self.items, self.clicks = ArraySearch(np.asarray(items, dtype=np.float32)), clicks
+        self.items, self.clicks = (
+            ArraySearch(np.asarray(items, dtype=np.float32), most_scanned=MOST_SCANNED),
+            clicks,
+        )
         self.per_query, self.depth, self.refresh, self.seed = per_query, depth, refresh, seed
 
     def draw(self, step: int, query_rows: Rows, queries: Floats, embed_items: Callable[[], Floats]) -> Rows:
         if step and step % self.refresh == 0:
-            self.items = ArraySearch(embed_items())
+            self.items = ArraySearch(embed_items(), most_scanned=MOST_SCANNED)
         clicked = csr_array(self.clicks[query_rows])
         if self.items.is_indexed:
             most = int(np.diff(clicked.indptr).max(initial=0))
@@ -106,7 +109,7 @@ class IndexNegatives(Negatives):
         return {"items": self.items.vectors}
 
     def restore(self, arrays: Arrays) -> None:
-        self.items = ArraySearch(np.array(arrays["items"]))
+        self.items = ArraySearch(np.array(arrays["items"]), most_scanned=MOST_SCANNED)
 
 
 def hardest(score: Callable[[Rows], Floats], clicks: csr_array, many: int) -> Rows:
