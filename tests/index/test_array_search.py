@@ -97,9 +97,9 @@ def test_a_selector_is_saved_with_its_index(indexed, vectors, arrays, tmp_path):
     np.testing.assert_array_equal(loaded.select(vectors[:50], 5)[0], indexed.search(vectors[:50], 5)[0])
 
 
-def test_a_limit_on_scanned_codes_costs_recall_and_is_measured(indexed, vectors, arrays, monkeypatch):
-    limited = ArraySearch(vectors, arrays, most_scanned=500)
+def test_a_limit_on_scanned_codes_costs_recall_and_is_measured(indexed, vectors, arrays):
+    limited = ArraySearch(vectors, arrays, most_scanned=1)
     whole, part = indexed.measure_recall(), limited.measure_recall()
     assert whole > 0.98
-    assert 0.3 < part < whole - 0.02
+    assert 0.9 < part < whole - 0.005
     assert ArraySearch(vectors[:1000]).measure_recall() is None
