@@ -6,6 +6,7 @@ import pytest
 from metaxc.artifacts import Stages
 from metaxc.irene import IreneConfig
 from metaxc.irene.training_run import TrainingRun
+from metaxc.tuning import FittedFold
 
 CONFIG = IreneConfig(encoder="pretrained", expansion_queries=0, folds=2)
 
@@ -85,3 +86,27 @@ def test_without_folds_it_is_what_was_given_or_as_trained(world, worlds, given, 
     constants, _ = run(world, Blending(world, *worlds), tmp_path, config).choose_constants()
     assert constants.adaptation == expected
     assert constants.pseudo_novel == {"skipped": "not asked for"}
+
+
+def test_folds_on_disk_choose_the_same_constants_and_leave_nothing(world, worlds, tmp_path, monkeypatch):
+    encoding = Blending(world, *worlds)
+    config = CONFIG.model_copy(update={"expansion_queries": 1_000, "generator": "auto"})
+    in_memory, _ = run(world, encoding, tmp_path / "memory", config).choose_constants()
+    moved = []
+    on_disk = FittedFold.on_disk
+
+    def spy(self, folder):
+        moved.append(on_disk(self, folder))
+        assert all(isinstance(part, np.memmap) for part in (moved[-1].embeddings, moved[-1].queries))
+        return moved[-1]
+
+    monkeypatch.setattr(FittedFold, "on_disk", spy)
+    monkeypatch.setattr("metaxc.irene.training_run.LARGE_FOLD", 0)
+    chosen, _ = run(world, encoding, tmp_path / "disk", config).choose_constants()
+    assert len(moved) == 6  # two folds, three extents
+    assert chosen == in_memory
+    assert sorted(file.name for file in (tmp_path / "disk" / "tune").iterdir()) == sorted(
+        file.name for file in (tmp_path / "memory" / "tune").iterdir()
+    )
+    informing = moved[0].neighbour_classifiers.weights
+    assert np.shares_memory(informing, moved[0].own_classifiers.weights)

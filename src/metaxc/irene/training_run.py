@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from metaxc.encoders.training.encoder_record import EncoderRecord, known_folds
 from metaxc.generators import Episode, load_generator, save_generator
 from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.irene.config import IreneConfig
+from metaxc.irene.curves import learning_curves
 from metaxc.irene.model_parts import ConfiguredParts
 from metaxc.selectors import NearestSelector
 from metaxc.tuning import (
@@ -43,7 +45,8 @@ from metaxc.tuning import (
     learn_fold_encoder,
 )
 
-CURVE_POINTS = 100
+LARGE_FOLD = 1_000_000_000
+"""Bytes of a fold's arrays from which several folds are kept in files: about 220,000 items of 384 dimensions."""
 TOO_FEW = f"too few clicks: a fold needs {FEWEST_ITEMS} items and {FEWEST_QUERIES} queries to hold out"
 """Why constants are not chosen."""
 
@@ -116,7 +119,8 @@ class TrainingRun:
         _ = self.encoding  # encoding is a stage of its own, timed apart
 
         def choose(out: Path) -> None:
-            constants, trained = self._compare_adaptations(self.tuning_folds())
+            with TemporaryDirectory(dir=out) as scratch:
+                constants, trained = self._compare_adaptations(self.tuning_folds(), Path(scratch))
             save_json(out / "constants.json", constants.to_dict())
             if trained is not None:
                 save_generator(out, trained.generator)
@@ -130,9 +134,11 @@ class TrainingRun:
         nothing = np.empty((0, 0), np.float32)
         return constants, TrainedGenerator(load_generator(folder), nothing, load_json(folder / "losses.json"))
 
-    def _compare_adaptations(self, folds: list[Fold]) -> tuple[Constants, TrainedGenerator | None]:
+    def _compare_adaptations(
+        self, folds: list[Fold], scratch: Path
+    ) -> tuple[Constants, TrainedGenerator | None]:
         """The constants, for the extent of the encoder's adaptation at which items are found best: by the mean of P@1
-        and R@10, zero-shot and among all items."""
+        and R@10, zero-shot and among all items. Large folds are kept in the folder `scratch`."""
         if not folds:
             constants = default_constants(self.parts)
             constants.pseudo_novel["skipped"] = TOO_FEW if self.config.folds else "not asked for"
@@ -143,7 +149,7 @@ class TrainingRun:
         best: tuple[list[FittedFold], list[Candidate]] = ([], [])
         compared, chosen, reached = {}, 1.0, -1.0
         for extent in self.encoding.extents:
-            fitted = self.fit_folds(folds, encoders, extent, keep_queries=learning)
+            fitted = self.fit_folds(folds, encoders, extent, keep_queries=learning, scratch=scratch)
             candidates = compare_generators(self.parts, fitted)
             quality = (candidates[0].zero_shot.mean + candidates[0].choice.quality.mean) / 2
             compared[f"{extent:g}"] = candidates[0].to_dict()
@@ -159,23 +165,35 @@ class TrainingRun:
         return [learn_fold_encoder(self.parts, self.encoding, fold, *data) for fold in folds]
 
     def fit_folds(
-        self, folds: list[Fold], encoders: list[Encoder], extent: float = 1.0, *, keep_queries: bool = True
+        self,
+        folds: list[Fold],
+        encoders: list[Encoder],
+        extent: float = 1.0,
+        *,
+        keep_queries: bool = True,
+        scratch: Path | None = None,
     ) -> list[FittedFold]:
-        """Everything but the generator, fitted for each fold with its encoder, adapted as far as `extent` says."""
+        """Everything but the generator, fitted for each fold with its encoder, adapted as far as `extent` says.
+
+        Args:
+            folds: The folds.
+            encoders: From `learn_fold_encoders`.
+            extent: How far they are adapted.
+            keep_queries: Whether a generator is to learn from the folds.
+            scratch: A folder for the arrays of several folds, where they are large; None keeps all in memory.
+        """
         data = (self.observed, self.query_rows, self.clicks)
         excluded = self._own_pairs()
-        return [
-            fit_fold(
-                self.parts,
-                self.encoding,
-                self.encoding.adapt(encoder, extent),
-                fold,
-                *data,
-                excluded,
-                keep_queries=keep_queries,
+        fitted = []
+        for fold, encoder in zip(folds, encoders, strict=True):
+            adapted = self.encoding.adapt(encoder, extent)
+            one = fit_fold(
+                self.parts, self.encoding, adapted, fold, *data, excluded, keep_queries=keep_queries
             )
-            for fold, encoder in zip(folds, encoders, strict=True)
-        ]
+            if scratch is not None and len(folds) > 1 and one.nbytes >= LARGE_FOLD:
+                one = one.on_disk(Path(mkdtemp(dir=scratch)))
+            fitted.append(one)
+        return fitted
 
     def tuning_folds(self) -> list[Fold]:
         """The folds to choose constants on: windows of time where times are known, otherwise random. A base that has
@@ -345,7 +363,7 @@ class TrainingRun:
             "adaptations": constants.adaptations,
             "exposure_curve": constants.exposure_curve,
             "pseudo_novel": constants.pseudo_novel,
-            "curves": _learning_curves(
+            "curves": learning_curves(
                 {
                     "encoder": encoder.towers.losses if isinstance(encoder, Adapted) else [],
                     "generator": losses,
@@ -376,14 +394,3 @@ def pretrained_encoder(
     backend = "torch" if config.encoder == "static" else config.backend
     texts = [*dataset.items.texts, *dataset.train.queries.texts]
     return Pretrained(config.base, cache, backend, prompts=config.prompts, texts=texts, report=report)
-
-
-def _learning_curves(losses: dict[str, list[float]]) -> dict[str, dict[str, list[float]]]:
-    """The mean loss over each of at most `CURVE_POINTS` spans of steps, of everything that was trained."""
-    curves: dict[str, dict[str, list[float]]] = {}
-    for name, values in losses.items():
-        if values:
-            spans = np.array_split(np.arange(len(values)), min(CURVE_POINTS, len(values)))
-            means = [round(float(np.mean([values[step] for step in span])), 4) for span in spans]
-            curves[name] = {"step": [int(span[-1]) + 1 for span in spans], "loss": means}
-    return curves

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import numpy as np
 import torch
+from numpy.lib.format import open_memmap
 from scipy.sparse import csr_array
 from torch import Tensor
 
@@ -187,6 +190,7 @@ class FittedFold:
         observed_similarities: (remaining observed, most K) their similarities.
         response: How strongly the classifiers respond to a query, which the exposure is proportional to.
         expansion: The fold's training queries; None where queries are not expanded.
+        folder: Where its large arrays are, mapped into memory; None where they are in memory.
     """
 
     data: TuningFold
@@ -201,6 +205,39 @@ class FittedFold:
     observed_similarities: Floats
     response: ClassifierResponse
     expansion: QueryExpansion | None = None
+    folder: Path | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays that `on_disk` writes, and of what the generator adds to them."""
+        return 3 * self.embeddings.nbytes + self.queries.nbytes
+
+    def on_disk(self, folder: Path) -> FittedFold:
+        """The same fold with its large arrays in files, mapped into memory: of several folds only the one that is
+        worked on takes memory that others need.
+
+        Args:
+            folder: An empty folder, which must stay as long as the fold.
+        """
+
+        def moved(name: str, array: Floats) -> Floats:
+            np.save(folder / f"{name}.npy", array)
+            # Copied on write, as torch wants arrays that it could write to; nothing is written.
+            mapped: Floats = np.load(folder / f"{name}.npy", mmap_mode="c")
+            return mapped
+
+        own = replace(self.own_classifiers, weights=moved("own", self.own_classifiers.weights))
+        informing = self.neighbour_classifiers
+        shared = np.shares_memory(informing.weights, self.own_classifiers.weights)
+        weights = own.weights[: len(informing)] if shared else moved("informing", informing.weights)
+        return replace(
+            self,
+            own_classifiers=own,
+            neighbour_classifiers=replace(informing, weights=weights),
+            embeddings=moved("embeddings", self.embeddings),
+            queries=moved("queries", self.queries) if len(self.queries) else self.queries,
+            folder=folder,
+        )
 
     @property
     def observed(self) -> int:
@@ -238,12 +275,19 @@ class FittedFold:
         embeddings = self.embeddings
         rows = np.concatenate([self.observed_neighbours[:, :k], self.neighbours[:, :k]])
         similarities = np.concatenate([self.observed_similarities[:, :k], self.similarities[:, :k]])
-        direction = np.empty_like(embeddings)
+        direction = self._empty_direction()
         for start in range(0, len(embeddings), BLOCK):
             at = slice(start, start + BLOCK)
             selected = gather(neighbour_vectors, rows[at])
             direction[at] = generator.generate(embeddings[at], selected, similarities[at]) - embeddings[at]
         return FoldItems(embeddings, direction, self.own_classifiers)
+
+    def _empty_direction(self) -> Floats:
+        """(items, dim) not filled; a file of its own where the fold is on disk."""
+        if self.folder is None:
+            return np.empty(self.embeddings.shape, np.float32)
+        with NamedTemporaryFile(dir=self.folder, suffix=".npy", delete=False) as file:
+            return open_memmap(file.name, mode="w+", dtype=np.float32, shape=self.embeddings.shape)
 
     def shortlist(self, items: FoldItems) -> Shortlist:
         """The items that could rank first for each generalized validation query."""
