@@ -3,6 +3,7 @@
     python benchmarks/scale.py --items 3e3 1e4 3e4 --out benchmarks/results/scale.json
     python benchmarks/scale.py --items 1e5 1e6 --add --out benchmarks/results/scale.json
     python benchmarks/scale.py --items 1e4 --train "--size default" --add --out benchmarks/results/scale.json
+    python benchmarks/scale.py --table benchmarks/results/scale.json      # Markdown, with the exponents of growth
 
 Each log has 1.25 queries and 5 clicks per item (`metaxc data synthetic`, --seed) and is trained by `metaxc train` on
 one thread, or --threads. By stage it records seconds of wall-clock and of processor time, and the peak of resident
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import shutil
@@ -154,6 +156,31 @@ def measure(items: int, options: list[str], seed: int, threads: int, work: Path)
     return row
 
 
+def growth_table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: wall-clock seconds and memory by stage and size, and the exponent of growth from the last size but one
+    to the last: 1 is in proportion to the items."""
+    rows = sorted(rows, key=lambda row: row["items"])
+    ratio = math.log(rows[-1]["items"] / rows[-2]["items"])
+
+    def exponent(values: list[float]) -> str:
+        return f"{math.log(values[-1] / values[-2]) / ratio:.2f}" if min(values[-2:]) >= 1 else ""
+
+    head = ["stage", *(f"{row['items']:,} items" for row in rows), "exponent of seconds", "of memory"]
+    table = [head, ["---"] * len(head)]
+    for name in rows[-1]["stages"]:
+        seconds, memory = ([row["stages"][name][of] for row in rows] for of in ("seconds", "peak_gb"))
+        cells = [f"{one:,.0f} s, {size:.1f} GB" for one, size in zip(seconds, memory, strict=True)]
+        table.append([name, *cells, exponent(seconds), exponent(memory)])
+    for name, of in (("all, wall-clock", "seconds"), ("all, processor", "processor_seconds")):
+        seconds = [row[of] for row in rows]
+        table.append([f"**{name}**", *(f"{one:,.0f} s" for one in seconds), exponent(seconds), ""])
+    memory = [row["peak_gb"] for row in rows]
+    table.append(["**peak of memory**", *(f"{one:.1f} GB" for one in memory), "", exponent(memory)])
+    sizes = [f"{row['data_bytes'] / 1e6:,.0f} MB, {row['model_bytes'] / 1e9:.2f} GB" for row in rows]
+    table.append(["data, model on disk", *sizes, "", ""])
+    return "\n".join(f"| {' | '.join(line)} |" for line in table)
+
+
 def main() -> None:
     """Run all sizes; the result file is written after each of them."""
     parser = argparse.ArgumentParser(
@@ -165,8 +192,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--work", type=Path, help="folder for logs and models; by default a temporary one")
     parser.add_argument("--add", action="store_true", help="keep the other rows of the result file")
+    parser.add_argument("--table", type=Path, help="only print the growth in this result file, as Markdown")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.table:
+        rows = json.loads(options.table.read_text(encoding="utf-8"))["rows"]
+        options = rows[-1]["train"], rows[-1]["threads"]
+        print(growth_table([row for row in rows if (row["train"], row["threads"]) == options]))
+        return
     chosen = options.train.split()
     rows: list[dict[str, Any]] = []
     if options.add and options.out and options.out.exists():
