@@ -20,7 +20,7 @@ from metaxc.emmett.scoring import query_vectors
 from metaxc.evaluation.overlap import check_overlap
 from metaxc.evaluation.protocol import Evaluation, evaluate
 from metaxc.evaluation.searches import Search, encode_test_queries_once, item_vectors
-from metaxc.index.topk import top_k
+from metaxc.index import ArraySearch
 from metaxc.tuning import Quality
 
 TOLERANCE = 10.0
@@ -80,13 +80,14 @@ def evaluate_exposures(
         allow_overlap: Also where the model was trained on the test part, which is otherwise an `OverlapError`.
     """
     check_overlap(model, dataset, allow_overlap=allow_overlap)
-    vectors = item_vectors(model, dataset)
+    items = ArraySearch(item_vectors(model, dataset))
     encode = encode_test_queries_once(lambda texts: model.encode_queries(texts, 1.0), dataset)
 
     def search_at(exposure: float) -> Search:
         def search(queries: Sequence[str], k: int, among: Mask | None) -> Rows:
             encoded = encode(queries)
-            return top_k(query_vectors(encoded[:, :-1], exposure * encoded[:, -1]), vectors, k, among)[0]
+            moved = query_vectors(encoded[:, :-1], exposure * encoded[:, -1])
+            return items.search(moved, k, None if among is None else ~among)[0]
 
         return search
 
