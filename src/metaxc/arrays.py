@@ -1,6 +1,9 @@
-"""The kinds of arrays that pass between functions; shapes stand in each docstring."""
+"""The kinds of arrays that pass between functions, whose shapes stand in each docstring; and what mapped ones hold."""
 
 from __future__ import annotations
+
+import mmap
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,3 +22,13 @@ Keys = NDArray[np.int64]
 
 Mask = NDArray[np.bool_]
 """True for the rows that are meant."""
+
+
+def release_pages(array: NDArray[Any]) -> None:
+    """Give the memory of a read-only memory-mapped array back; it is read from its file again when it is needed.
+
+    What was read of a mapped file counts as memory of the process until the system takes it away.
+    """
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED") and not array.flags.writeable:
+        mapped.madvise(mmap.MADV_DONTNEED)

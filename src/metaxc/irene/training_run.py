@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from metaxc.arrays import Floats
+from metaxc.arrays import Floats, release_pages
 from metaxc.artifacts import Stages, load_arrays, load_json, save_arrays, save_json
 from metaxc.classifiers import Classifiers
 from metaxc.data import Dataset
@@ -332,6 +332,9 @@ class TrainingRun:
             "trained_on": TrainingRecord.of(self.dataset),
             "about": self._about(constants, encoder, trained.losses),
         }
+
+        for mapped in (queries, items):  # read, and hardly needed from here on
+            release_pages(mapped)
 
         def build_index(out: Path) -> None:
             vectors = Emmett(**model, item_embeddings=items).vectors
