@@ -180,17 +180,17 @@ class TrainingRun:
             encoders: From `learn_fold_encoders`.
             extent: How far they are adapted.
             keep_queries: Whether a generator is to learn from the folds.
-            scratch: A folder for the arrays of several folds, where they are large; None keeps all in memory.
+            scratch: A folder for large folds, where there are several or several extents; None keeps all in memory.
         """
         data = (self.observed, self.query_rows, self.clicks)
         excluded = self._own_pairs()
-        fitted = []
+        fitted, several = [], len(folds) * len(self.encoding.extents) > 1
         for fold, encoder in zip(folds, encoders, strict=True):
             adapted = self.encoding.adapt(encoder, extent)
             one = fit_fold(
                 self.parts, self.encoding, adapted, fold, *data, excluded, keep_queries=keep_queries
             )
-            if scratch is not None and len(folds) > 1 and one.nbytes >= LARGE_FOLD:
+            if scratch is not None and several and one.nbytes >= LARGE_FOLD:
                 one = one.on_disk(Path(mkdtemp(dir=scratch)))
             fitted.append(one)
         return fitted

@@ -17,8 +17,11 @@ import numpy as np
 from metaxc.data import Dataset
 from metaxc.data.folds import NOVEL_SHARES, SHARE
 from metaxc.errors import ConfigError
+from metaxc.index.array_search import INDEX_FROM
 from metaxc.irene import SIZES, IreneConfig
-from metaxc.tuning.fitted_folds import BLOCK, MOST_QUERIES, MOST_TRAINING_QUERIES
+from metaxc.irene.model_parts import ConfiguredParts
+from metaxc.irene.training_run import LARGE_FOLD
+from metaxc.tuning.fitted_folds import BLOCK, MOST_QUERIES
 from metaxc.tuning.grids import NEIGHBOURS
 from metaxc.tuning.shortlists import BLOCK_SCORES
 
@@ -43,9 +46,9 @@ the measured peaks at 3,000 and 10,000 items, --size fast, after the arrays that
 TRANSFORMER = 0.6
 """GB more where a transformer encodes the texts: its weights, ONNX Runtime and activations. Assumed, not measured."""
 
-TEXT_BYTES = 260
-"""Of an item or query: two Python strings with some 45 characters together, their places in two lists and a dictionary.
-From the growth of the stage `read` from 3,000 to 10,000 items."""
+TEXT_BYTES = 460
+"""Of an item or query: two Python strings with some 45 characters together, their places in two lists and a dictionary,
+and what reading them leaves behind. From the stage `read` at 100,000 and 1,000,000 items."""
 
 CLICK_BYTES = 40
 """Of a click: a row and a column with 8 bytes each while a file is read, and the sparse matrices of training."""
@@ -72,8 +75,19 @@ PAIR_SECONDS = 24e-9
 """To compare two items when neighbours are searched exactly, 384 dimensions: 8.1 million pairs took 0.19 s, 90 million
 took 2.2 s."""
 
+INDEXED_SECONDS = 1.3e-3
+"""To find the neighbours of one item through the index, building it included: a million took 1,280 s of processor
+time."""
+
 VALIDATION_SECONDS = 0.03
 """Of the search for constants, per validation query of all folds: 1,584 took 47 s."""
+
+SCORE_SECONDS = 1.1e-6
+"""Of a validation query and an item, in all comparisons of shortlists and expansions together: 2,000 queries × 863,000
+items took about 1,700 s of processor time."""
+
+INDEX_SHARE = 0.27
+"""Memory of an index, relative to that of its vectors: 4-bit codes, lists, positions."""
 
 ENOUGH = 0.95
 """Share of the machine's memory that may be planned: the operating system needs some."""
@@ -187,10 +201,11 @@ def make_plan(workload: Workload, config: IreneConfig) -> Plan:
         "embeddings": bags + frozen + queries + items,
         "classifiers": bags + frozen + queries + 2 * observed + CLICK_BYTES * workload.clicks,
         "generator": bags + frozen + queries + 4 * observed,
-        # Mapped embeddings; of observed items embeddings, classifiers, neighbour vectors, and blocks to join.
-        "index": bags + frozen + queries + 1.5 * kept_queries + 2 * items + 5 * observed + gather,
-        # The model, and a copy of the largest file while it is written.
-        "save": bags + frozen + 1.5 * kept_queries + 2 * items + 2 * observed,
+        # The vectors, and a copy while they are written; of observed items embeddings, classifiers, neighbour vectors
+        # and the index; and what is read again of the mapped embeddings.
+        "index": bags + frozen + kept_queries + 2.4 * items + (3 + INDEX_SHARE) * observed + gather,
+        # The model with its indexes, and a copy of the largest file while it is written.
+        "save": bags + frozen + kept_queries + (2 + INDEX_SHARE) * items + (2 + INDEX_SHARE) * observed,
     }
     seconds = _stage_seconds(workload, config)
     extra = TRANSFORMER * GIGABYTE if transformer else 0.0
@@ -210,13 +225,13 @@ def make_plan(workload: Workload, config: IreneConfig) -> Plan:
 
 
 def _tuning_memory(workload: Workload, config: IreneConfig) -> float:
-    """Bytes of the arrays of the folds, all of which are held at once.
+    """Bytes of the arrays of the folds at their peak.
 
-    A fold holds its embeddings of all queries and items, its classifiers, the kept queries and the neighbours
-    (`FittedFold`), then its items by parts (`FoldItems`: three arrays). On top of that comes the largest of what is
-    held for a moment: the training queries of one fold as they are fitted, or the vectors of all items of one fold
-    where query expansion is compared. Where several extents of the adaptation are compared, the folds of the best one
-    are held while those of the next are fitted.
+    A fold keeps the embeddings and classifiers of its items, what the generator adds to them, the kept queries and the
+    neighbours (`FittedFold`), and all queries where a generator learns from them. The peak is where the last fold is
+    fitted: its queries, those that it learns from, and the index of its items are still there. Where several extents
+    of the adaptation are compared, the folds of the best one are held while those of the next are fitted. Large folds
+    wait in files.
     """
     if not config.folds:
         return 0.0
@@ -224,15 +239,15 @@ def _tuning_memory(workload: Workload, config: IreneConfig) -> float:
     queries, observed = workload.queries * row, workload.observed * row
     kept_queries = min(config.expansion_queries, (1 - SHARE) * workload.queries) * row
     neighbours = workload.observed * max(NEIGHBOURS) * 12
-    fold = queries + 1.9 * observed + kept_queries + neighbours + CLICK_BYTES * workload.clicks
-    candidate = 3 * observed
-    held = config.folds * (fold + candidate)
-    compared = min(MOST_TRAINING_QUERIES, workload.queries) * row
-    fitting = (1 - SHARE) * queries + 3 * observed + compared - candidate
-    comparing = 5 * observed
+    learning = ConfiguredParts(config).learns(config.generator)
+    fold = 3 * observed + kept_queries + neighbours + (queries if learning else 0.0)
+    several = config.encoder == "adapted" and config.adapter.extent is None
+    waiting = config.folds * (2 if several else 1) - 1
+    large = waiting > 0 and 3 * observed >= LARGE_FOLD
+    fitting = (2 - SHARE) * queries + (3 + INDEX_SHARE) * observed + 2.5 * kept_queries + 2 * neighbours
     scores = min(BLOCK_SCORES, validation_queries(workload) * workload.observed) * 4 * SCORE_ARRAYS
-    again = held if config.encoder == "adapted" and config.adapter.extent is None else 0.0
-    return held + again + max(fitting, comparing + scores)
+    comparing = fold + 2 * observed + scores
+    return waiting * (kept_queries if large else fold) + max(fitting, comparing)
 
 
 def validation_queries(workload: Workload) -> int:
@@ -249,8 +264,9 @@ def _stage_seconds(workload: Workload, config: IreneConfig) -> dict[str, float]:
     learn = 0.0 if config.encoder == "pretrained" else steps * STEP_SECONDS * wide
     several = config.encoder == "adapted" and adapter.extent is None
     share = 1 - NOVEL_SHARES[0]
-    fit = (share * workload.observed) * workload.observed * PAIR_SECONDS * wide
-    validate = validation_queries(workload) * VALIDATION_SECONDS
+    fit = _neighbour_seconds(share * workload.observed, workload.observed) * wide
+    queries = validation_queries(workload)
+    validate = queries * (VALIDATION_SECONDS + workload.observed * SCORE_SECONDS * wide)
     return {
         "read": STARTUP_SECONDS + TEXT_SECONDS * texts + CLICK_SECONDS * workload.clicks,
         "encode": texts * (TEXT_SECONDS if config.encoder == "static" else ENCODE_SECONDS * wide),
@@ -259,9 +275,14 @@ def _stage_seconds(workload: Workload, config: IreneConfig) -> dict[str, float]:
         "embeddings": texts * TEXT_SECONDS,
         "classifiers": workload.clicks * CLICK_SECONDS,
         "generator": workload.clicks * CLICK_SECONDS,
-        "index": workload.items * workload.observed * PAIR_SECONDS * wide,
-        "save": STARTUP_SECONDS / 3 + texts * TEXT_SECONDS,
+        "index": _neighbour_seconds(workload.observed, workload.items) * wide,
+        "save": STARTUP_SECONDS / 3 + texts * 2 * TEXT_SECONDS,
     }
+
+
+def _neighbour_seconds(items: float, asked: float) -> float:
+    """To find the neighbours of so many items, among so many."""
+    return asked * (INDEXED_SECONDS if items >= INDEX_FROM else items * PAIR_SECONDS)
 
 
 def smaller_plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
