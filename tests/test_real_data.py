@@ -39,7 +39,7 @@ def metaxc(*arguments):
 
 
 def test_beats_the_bare_encoder_and_repeats_to_the_last_digit(tmp_path):
-    dataset, _ = split(smaller(SOURCES["icd10cm"].build(), 1000, 4000, 1000), novel=0.1, seed=7)
+    dataset, _ = split(smaller(SOURCES["icd10cm"].build(), 2000, 8000, 1500), novel=0.1, seed=7)
     write_folder(dataset, tmp_path / "data")
     found = []
     for name in ("first", "again"):

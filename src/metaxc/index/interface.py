@@ -100,9 +100,9 @@ def choose_index(count: int, dim: int, kind: str | None = None) -> tuple[Index, 
 def choose_kind(count: int, dim: int) -> tuple[type[ExactIndex | ScanIndex], str]:
     """The class of the index for `count` vectors of length `dim`, `exact` or `scan`, and the reason for the choice.
 
-    `ivf` is not chosen by itself yet: benchmarks/index_millions.py has not been run at a million vectors, so nobody
-    knows from which number on it is better than `scan`. It is used where it is asked for, with `kind="ivf"` in
-    `choose_index` and `build_index`.
+    `ivf` is not chosen by itself yet: benchmarks/index_millions.py has not compared it with `scan`, so nobody knows
+    from which number on it is better. It is used where it is asked for, with `kind="ivf"` in `choose_index` and
+    `build_index`, and by `metaxc.index.array_search`.
     """
     if count < SCAN_FROM:
         return ExactIndex, (
