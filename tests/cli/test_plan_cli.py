@@ -22,8 +22,8 @@ def test_a_plan_says_what_the_machine_can_do():
     large = run("plan", *NUMBERS, "--size", "fast", "--memory", "64")
     assert "tune (peak)" in large.stdout
     assert "This machine suffices: it has 64.0 GB" in large.stdout
-    small = run("plan", *NUMBERS, "--memory", "24")
-    assert "This machine is too small: it has 24.0 GB of memory. --size fast fits" in " ".join(
+    small = run("plan", *NUMBERS, "--memory", "12")
+    assert "This machine is too small: it has 12.0 GB of memory. --size fast fits" in " ".join(
         small.stdout.split()
     )
 
