@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse import csr_array, save_npz
 
 from metaxc.classifiers import ridge
-from metaxc.errors import DataError
+from metaxc.errors import DataError, MetaxcError
 from metaxc.index import top_k
 from metaxc.scale import find_neighbours, fit_ridge, shards, work_here
 from metaxc.selectors import NearestSelector
@@ -100,6 +100,18 @@ def test_interrupted_work_is_resumed_and_only_with_the_same_inputs(files, unit, 
     more, _ = find_neighbours(folder / "items.npy", 5, folder / "out", shards=4, engine=counted)
     assert worked == [3, 4, 4, 4]
     assert len(more) == 90
+
+
+def test_an_engine_that_leaves_tasks_out_is_an_error(files):
+    folder, _ = files
+    with pytest.raises(MetaxcError, match="1 of 3 tasks"):
+        find_neighbours(
+            folder / "items.npy",
+            5,
+            folder / "out",
+            shards=3,
+            engine=lambda worker, tasks: work_here(worker, tasks[:1]),
+        )
 
 
 def test_a_half_written_file_is_never_taken_for_a_result(files, monkeypatch):

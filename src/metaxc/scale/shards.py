@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,7 +25,7 @@ from metaxc.artifacts import atomic_file, json_digest, make_folder
 from metaxc.classifiers import Classifiers
 from metaxc.classifiers.classifiers import gram_matrix, solve_ridge
 from metaxc.data.clicks import clicks_per_item
-from metaxc.errors import DataError
+from metaxc.errors import DataError, MetaxcError
 from metaxc.index.array_search import MOST_SCANNED, ArraySearch
 from metaxc.scale.engines import Engine, work_here
 from metaxc.selectors.nearest import drop_one
@@ -222,16 +221,11 @@ class RidgeShard:
     penalty: float
     output: Path
 
-    @cached_property
-    def part(self) -> csc_array:
-        """(queries, items of the shard) their clicks."""
-        return csc_array(csc_array(load_npz(self.clicks))[:, self.start : self.stop])
-
     def make(self) -> NDArray[Any]:
         """(items of the shard, dim) float32."""
-        asking, place = np.unique(self.part.indices, return_inverse=True)
-        shape = (len(asking), self.part.shape[1])
-        clicks = csc_array((self.part.data, place, self.part.indptr), shape=shape)
+        part = csc_array(csc_array(load_npz(self.clicks))[:, self.start : self.stop])
+        asking, place = np.unique(part.indices, return_inverse=True)
+        clicks = csc_array((part.data, place, part.indptr), shape=(len(asking), part.shape[1]))
         read = np.load(self.queries, mmap_mode="r")[asking]
         sums: Floats = np.asarray(clicks.T @ np.asarray(read, dtype=np.float32), dtype=np.float32)
         gram = np.sum([np.load(file) for file in self.grams], axis=0)
@@ -258,7 +252,9 @@ def _work(tasks: Sequence[Task], folder: Path, engine: Engine) -> None:
     pending = [task for task in tasks if not task.output.exists()]
     done = sum(engine(write_file, pending)) if pending else 0
     if done != len(pending):
-        raise AssertionError(f"an engine has done {done} of {len(pending)} tasks")
+        raise MetaxcError(
+            f"The engine has done {done} of {len(pending)} tasks", fix="run it again: it resumes"
+        )
 
 
 def _divide(count: int, parts: int) -> Iterator[tuple[int, int]]:
