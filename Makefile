@@ -21,7 +21,8 @@ INTEGRATIONS := .venv-integrations
 LOWEST := .venv-lowest
 # What test-lowest runs. All of it takes several minutes; test-lowest-ci takes the tests that use the dependencies most.
 LOWEST_TESTS ?= tests
-LOWEST_CI := tests/data tests/emmett tests/serve tests/test_dependencies.py \
+LOWEST_CI := tests/data tests/emmett tests/test_dependencies.py \
+	$(addprefix tests/serve/test_,api_types.py app.py client.py config_file.py http_server.py middleware.py serve_settings.py) \
 	$(addprefix tests/encoders/test_,cache_folder.py encoder_folder.py onnx_graph.py pretrained.py)
 
 .PHONY: demo docs examples test test-integrations test-ray test-slow test-lowest test-lowest-ci check wheel-check setup lock clean

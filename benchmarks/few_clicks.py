@@ -21,7 +21,7 @@ import metaxc as package
 from metaxc.irene import IreneConfig
 from metaxc.irene.model_parts import ConfiguredParts
 from metaxc.metrics import CLICK_SLICES
-from metaxc.research.report.page import git_commit
+from metaxc.research.code_version import git_commit
 from metaxc.tuning import (
     ENCODER_ALONE,
     MixedQuality,

@@ -38,7 +38,7 @@ from metaxc.data import Dataset
 from metaxc.emmett import Emmett
 from metaxc.encoders import unit_rows
 from metaxc.generators import Combine
-from metaxc.research.report.page import git_commit
+from metaxc.research.code_version import git_commit
 
 K = 10
 SEED = 20_240

@@ -43,7 +43,7 @@ from metaxc.evaluation.searches import encode_test_queries_once, item_vectors
 from metaxc.index.topk import top_k
 from metaxc.irene import SIZES
 from metaxc.irene.query_retraining import retrain_queries
-from metaxc.research.report.page import git_commit
+from metaxc.research.code_version import git_commit
 
 CLICKS_AT_ONCE = 256
 LAST = "full training"

@@ -33,7 +33,7 @@ from metaxc.emmett.scoring import UNLEARNT_SHARE, item_vectors, query_vectors
 from metaxc.evaluation.intervals import paired_interval
 from metaxc.index.topk import top_k
 from metaxc.metrics import hits, pairs_within, precision, recall, relevant_counts, without_pairs
-from metaxc.research.report.page import git_commit
+from metaxc.research.code_version import git_commit
 from metaxc.tuning import ENCODER_ALONE, CombineChoice, tune_combine
 
 REVEALED = (0, 1, 2, 5, 10)

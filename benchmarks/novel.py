@@ -2,6 +2,7 @@
 
     python benchmarks/novel.py DATA... --out benchmarks/results/novel.json
     python benchmarks/novel.py DATA --model MODEL --out FILE      # evaluates a model that is there, of older code too
+    python benchmarks/novel.py DATA --size fast --out FILE        # another size of `metaxc train`
     python benchmarks/novel.py --table                            # the result file as the README's tables
 
 For each data set folder this trains as `metaxc train` does, runs `metaxc evaluate`, and measures the time of
@@ -28,9 +29,10 @@ import torch
 import metaxc as package
 from metaxc import EmbeddingCache, Irene, Pretrained, __version__, read_folder
 from metaxc.data import Dataset
+from metaxc.irene import SIZES
 from metaxc.metrics import CLICK_SLICES
+from metaxc.research.code_version import git_commit
 from metaxc.research.latency import time_call
-from metaxc.research.report.page import git_commit
 
 SAMPLE = 2_000
 MODEL, ADAPTED, BARE = "metaxc", "adapted encoder alone", "bare encoder"
@@ -63,15 +65,19 @@ def evaluate(model: Path, folder: Path, options: list[str]) -> dict:
     return {name: {key: one[key] for key in kept if key in one} for name, one in systems.items()}
 
 
-def train(dataset: Dataset, out: Path, cache: Path, encoders: Path | None) -> tuple[dict, dict[str, float]]:
-    """Train with default settings; what was chosen, and the seconds of each stage."""
-    irene = Irene(cache=EmbeddingCache(cache), encoder_cache=encoders)
+def train(
+    dataset: Dataset, out: Path, cache: Path, encoders: Path | None, size: str
+) -> tuple[dict, dict[str, float]]:
+    """Train with the settings of a size; what was chosen, and the seconds of each stage."""
+    irene = Irene(cache=EmbeddingCache(cache), encoder_cache=encoders, **SIZES[size])
     model = irene.fit(dataset, report=lambda line: print(dataset.name, line, file=sys.stderr, flush=True))
     model.save(out)
     return {"constants": model.about["constants"], **model.about["pseudo_novel"]}, irene.seconds
 
 
-def run(folder: Path, cache: Path | None, encoders: Path | None, threads: int, model: Path | None) -> dict:
+def run(
+    folder: Path, cache: Path | None, encoders: Path | None, threads: int, model: Path | None, size: str
+) -> dict:
     """One row: accuracy of the model and of its encoder alone, and, where the model is trained here, the cost."""
     dataset = read_folder(folder)
     row: dict = {
@@ -80,7 +86,9 @@ def run(folder: Path, cache: Path | None, encoders: Path | None, threads: int, m
         "novel": int(dataset.novel_mask.sum()),
         "data": dataset.fingerprint,
         "commit": git_commit(Path(package.__file__).parent),
-        "command": f"python benchmarks/novel.py {folder.name}" + (" --model MODEL" if model else ""),
+        "command": f"python benchmarks/novel.py {folder.name} --size {size}"
+        + (" --model MODEL" if model else ""),
+        "size": size,
         "seed": 0,
         "threads": threads,
         "version": __version__,
@@ -92,9 +100,9 @@ def run(folder: Path, cache: Path | None, encoders: Path | None, threads: int, m
         if model is None:
             torch.set_num_threads(threads)
             model = Path(temporary) / "model"
-            row["chosen"], seconds = train(dataset, model, cache, encoders)
+            row["chosen"], seconds = train(dataset, model, cache, encoders, size)
             row["seconds"] = seconds
-            if encoders is None:
+            if encoders is None and size == "default":
                 plain, encoding = measure_plain_encoding(dataset), seconds["encode"]
                 cached = encoding < plain / 3
                 learning = sum(seconds.values()) - encoding
@@ -147,6 +155,7 @@ def main() -> None:
         "data", nargs="*", type=Path, help="data set folders with a test part and a novel.txt"
     )
     parser.add_argument("--model", type=Path, help="evaluate this model instead of training one")
+    parser.add_argument("--size", choices=list(SIZES), default="default", help="of `metaxc train`")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/novel.json"))
     parser.add_argument(
         "--cache", type=Path, help="folder for embeddings; cached ones count as plain encoding"
@@ -156,7 +165,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the result file as Markdown tables")
     options = parser.parse_args()
     for folder in options.data:
-        row = run(folder, options.cache, options.encoders, options.threads, options.model)
+        row = run(folder, options.cache, options.encoders, options.threads, options.model, options.size)
         results = json.loads(options.out.read_text()) if options.out.exists() else {}
         results[folder.name] = row
         options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
     python benchmarks/scale.py --items 3e3 1e4 3e4 --out benchmarks/results/scale.json
     python benchmarks/scale.py --items 1e5 1e6 --add --out benchmarks/results/scale.json
     python benchmarks/scale.py --items 1e4 --train "--size default" --add --out benchmarks/results/scale.json
+    python benchmarks/scale.py --items 1e6 --keep models             # keeps them, for catalog_millions.py
     python benchmarks/scale.py --table benchmarks/results/scale.json      # Markdown, with the exponents of growth
 
 Each log has 1.25 queries and 5 clicks per item (`metaxc data synthetic`, --seed) and is trained by `metaxc train` on
@@ -29,7 +30,7 @@ from typing import Any
 
 import metaxc as package
 from metaxc import __version__
-from metaxc.research.report.page import git_commit
+from metaxc.research.code_version import git_commit
 
 QUERIES, CLICKS = 1.25, 5.0
 """Per item: as in the largest log that the project has to train (1,000,000 items, 5,000,000 clicks)."""
@@ -115,8 +116,10 @@ def train(data: Path, out: Path, options: list[str], cache: Path, threads: int) 
     }
 
 
-def measure(items: int, options: list[str], seed: int, threads: int, work: Path) -> dict[str, Any]:
-    """One row: a log of this size, made and trained."""
+def measure(
+    items: int, options: list[str], seed: int, threads: int, work: Path, keep: Path | None
+) -> dict[str, Any]:
+    """One row: a log of this size, made and trained; both are kept in `keep`, if given, as data-N and model-N."""
     data, out = work / "data", work / "model"
     sizes = {"items": items, "queries": round(QUERIES * items), "clicks": round(CLICKS * items)}
     command = [
@@ -151,8 +154,11 @@ def measure(items: int, options: list[str], seed: int, threads: int, work: Path)
         "data_bytes": folder_bytes(data),
         **train(data, out, options, work / "cache", threads),
     }
-    shutil.rmtree(data)
-    shutil.rmtree(out)
+    for folder in (data, out):
+        if keep is None:
+            shutil.rmtree(folder)
+        else:
+            shutil.move(folder, keep / f"{folder.name}-{items}")
     return row
 
 
@@ -191,6 +197,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--work", type=Path, help="folder for logs and models; by default a temporary one")
+    parser.add_argument("--keep", type=Path, help="an existing folder to move logs and models to")
     parser.add_argument("--add", action="store_true", help="keep the other rows of the result file")
     parser.add_argument("--table", type=Path, help="only print the growth in this result file, as Markdown")
     parser.add_argument("--out", type=Path)
@@ -206,7 +213,7 @@ def main() -> None:
         rows = json.loads(options.out.read_text(encoding="utf-8"))["rows"]
     with tempfile.TemporaryDirectory(dir=options.work) as work:
         for count in options.items:
-            row = measure(int(count), chosen, options.seed, options.threads, Path(work))
+            row = measure(int(count), chosen, options.seed, options.threads, Path(work), options.keep)
             print(json.dumps(row), flush=True)
             key = (row["train"], row["threads"], row["items"])
             rows = [one for one in rows if (one["train"], one["threads"], one["items"]) != key] + [row]

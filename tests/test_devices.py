@@ -59,7 +59,9 @@ def test_classifiers_are_trained_on_the_device(world, all_items, monkeypatch):
     monkeypatch.setattr(module, "run_training", run_one_step)
     monkeypatch.setattr(module, "_mine", lambda *given: np.zeros((QUERIES, 3), np.int64))
     with use_device(META), pytest.raises(StoppedError):
-        one_vs_all(queries, clicks, OneVsAllConfig(epochs=1, batch=8, all_items=all_items, query_layer=True))
+        one_vs_all(
+            queries, clicks, OneVsAllConfig(epochs=1, batch=8, all_items=all_items, query_layer="linear")
+        )
 
 
 @pytest.mark.parametrize("loss", ["ranking", "cross_entropy"])

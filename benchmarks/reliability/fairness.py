@@ -39,7 +39,7 @@ from live import Language, Reply, Server, Wires, quantiles, served
 from proof_run import write_result
 
 import metaxc
-from metaxc.research.report.page import git_commit
+from metaxc.research.code_version import git_commit
 
 TIMES = 2.5
 CLIENTS = 8

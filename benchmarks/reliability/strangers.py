@@ -45,7 +45,7 @@ from proof_run import write_result
 from schema import small_model
 
 import metaxc
-from metaxc.research.report.page import git_commit
+from metaxc.research.code_version import git_commit
 
 HERE = Path(__file__).parent
 TOKEN = "the-token-of-the-authorised-client"

@@ -127,6 +127,19 @@ def recall(hit: Mask, relevant_count: Rows, k: int) -> Doubles:
     return np.asarray(hit[:, : _positive(k)].sum(axis=1) / relevant_count, dtype=np.float64)
 
 
+def mean_precision_and_recall(ranked: Rows, relevant: csr_array, depth: int) -> tuple[float, float]:
+    """P@1 and R@depth in percent, in the mean over queries that all have a relevant item.
+
+    Args:
+        ranked: (queries, depth) rows of items, best first.
+        relevant: (queries, items).
+        depth: How many results count for the recall.
+    """
+    hit = hits(ranked, relevant)
+    counts = relevant_counts(relevant)
+    return 100 * float(precision(hit, 1).mean()), 100 * float(recall(hit, counts, depth).mean())
+
+
 def ndcg(hit: Mask, relevant_count: Rows, k: int) -> Doubles:
     """(queries,) nDCG@k with gains of 0 and 1: the ideal ranking starts with min(k, relevant) relevant results."""
     discount = 1.0 / np.log2(np.arange(_positive(k)) + 2.0)

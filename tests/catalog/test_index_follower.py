@@ -1,6 +1,10 @@
 import threading
 
-from metaxc.catalog import NewItem
+import numpy as np
+import pytest
+
+from metaxc.catalog import Catalog, NewItem, index_follower
+from metaxc.index import KINDS, ExactIndex, load_index
 
 NEW = NewItem("new", "i4", ("red", "blue"))
 
@@ -36,3 +40,59 @@ def test_a_search_does_not_wait_for_a_newly_observed_item_to_inform_others(catal
     assert found == ["observed"]
     assert waited
     assert catalog.about().base == base + 1
+
+
+@pytest.fixture
+def kinds(monkeypatch):
+    """Kinds of index by the number of vectors, and a list of those that were built. The catalog of the tests has few
+    items of few dimensions, so all of them are exact indexes by other names."""
+    built = []
+
+    def choose(count, dim):
+        kind = "exact" if count < 300 else "scan" if count < 400 else "ivf"
+        return KINDS[kind], f"{kind}: {count}"
+
+    def build(keys, vectors):
+        index = ExactIndex(vectors.shape[1])
+        index.kind = choose(len(keys), 0)[0].kind
+        index.add(keys, vectors)
+        built.append((len(keys), index.kind))
+        return index, f"{index.kind}: {len(keys)} built"
+
+    monkeypatch.setattr(index_follower, "choose_kind", choose)
+    monkeypatch.setattr(index_follower, "build_index", build)
+    return built
+
+
+def add_until(catalog, count):
+    """Add items until there are this many, and wait for a rebuild."""
+    items = [NewItem(f"more{place}", f"i{place % 7}") for place in range(len(catalog), count)]
+    catalog.add(items)
+    catalog.search(["t0"], 1)
+    while (rebuild := catalog.follower._rebuild) is not None:
+        rebuild.join()
+
+
+def test_a_catalog_that_grows_gets_the_index_for_its_size_and_one_that_shrinks_keeps_it(folder, model, kinds):
+    with Catalog.create(folder, model) as catalog:
+        first = len(catalog)
+        for count in (320, 350, 410, 430):
+            add_until(catalog, count)
+        assert kinds == [(first, "exact"), (320, "scan"), (410, "ivf")]
+        catalog.delete([f"more{place}" for place in range(330, 420)])
+        add_until(catalog, len(catalog) + 1)
+        assert len(kinds) == 3
+        assert {hit.id for hit in catalog.search(["t0"], 500)[0]} >= {"more329", "more429"}
+    saved = folder / catalog.store.folder.name / "index"
+    assert load_index(saved)[1]["reason"] == "ivf: 410 built"
+
+
+def test_all_vectors_are_read_in_blocks(catalog, monkeypatch):
+    monkeypatch.setattr(index_follower, "READ_BLOCK", 7)
+    index, _, sequence = catalog.follower._build()
+    assert (len(index), sequence) == (len(catalog), catalog.store.sequence)
+    queries = catalog.model.encode_queries(["t0", "t3"])
+    for found, expected in zip(
+        index.search(queries, 9), catalog.follower.index.search(queries, 9), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)

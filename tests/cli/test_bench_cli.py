@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from metaxc.cli.bench_command import HELP, app
 from metaxc.data import split, write_folder
 from metaxc.errors import ConfigError, MetaxcError
-from metaxc.research.bench import TABLES, main_table
+from metaxc.research.bench import TABLES, Table, main_table
 
 FAST = ["--encoder", "pretrained", "--folds", "0", "--threads", "1"]
 
@@ -38,10 +39,10 @@ def kept(tmp_path_factory):
 def test_help_teaches_what_each_table_is_and_costs():
     assert HELP.keys() == TABLES.keys()
     assert "continues an interrupted" in run("--help").stdout
-    for name in TABLES:
+    for name in (*TABLES, "all"):
         printed = run(name, "--help").stdout
         assert "Cost:" in printed
-        assert "--rows" in printed
+        assert ("--rows" in printed) == (name != "all")
 
 
 def test_help_needs_nothing_heavy():
@@ -54,8 +55,9 @@ def test_list_prints_the_rows():
     lines = run("ablations", "--list").stdout.splitlines()
     assert len(lines) == len(TABLES["ablations"]().rows)
     assert any("K = 6" in line for line in lines)
-    few = json.loads(run("ablations", "--list", "--rows", "K = *", "--json").stdout)
-    assert [row["row"] for row in few["rows"]] == ["K = 1", "K = 2", "K = 3", "K = 6", "K = 20"]
+    for kind in ("", "transformer, "):
+        few = json.loads(run("ablations", "--list", "--rows", f"{kind}K = *", "--json").stdout)
+        assert [row["row"] for row in few["rows"]] == [f"{kind}K = {k}" for k in (1, 2, 3, 6, 20)]
 
 
 def test_rows_are_written_found_again_and_compared(data, tmp_path):
@@ -66,13 +68,13 @@ def test_rows_are_written_found_again_and_compared(data, tmp_path):
     assert first["default"] is True
     assert first["data"] == "shop"
     assert (tmp_path / "results" / "shop.work" / "models").is_dir()
-    result = run(*command, "--rows", "ADAPTED*", "--rows", "bare*", "--json")
+    result = run(*command, "--rows", "ADAPTED*", "--rows", "bare encoder", "--json")
     printed = json.loads(result.stdout)
     assert [row["row"] for row in printed["rows"]] == ["adapted encoder alone", "bare encoder"]
     alone, bare = (row["metrics"]["zero_shot"]["R@1"] for row in printed["rows"])
     assert alone == bare < first["metrics"]["zero_shot"]["R@1"] - 10
     assert "P@1" in printed["rows"][1]["versus_default"]["zero_shot"]
-    again = run(*command, "--rows", "*encoder*")
+    again = run(*command, "--rows", "*encoder", "--rows", "*encoder alone")
     assert again.stderr.count("already in the result file") == 2
     assert "zero-shot P@1" in again.stdout
     assert len(out.read_text().splitlines()) == 3
@@ -109,6 +111,69 @@ def test_ablations_oneshot_ratio_and_latency_on_texts(data, kept, tmp_path):
     assert [row["counts"]["zero_shot"]["items"] for row in printed["rows"]] == [16, 16, 16]
     printed = json.loads(run("latency", data, "--out", tmp_path / "l.jsonl", "--rows", "gen*", *work).stdout)
     assert printed["rows"][0]["metrics"]["single"]["times encoding"] > 0
+
+
+@pytest.fixture
+def few_tables(monkeypatch):
+    """Two tables of three cheap rows, one of which fails."""
+
+    def fail(context):
+        raise ValueError("No such luck")
+
+    rows = {row.name: row for row in TABLES["main"]().rows}
+    first = [rows["BM25"], replace(rows["bare encoder"], cost=1.0)]
+    second = replace(rows["TF-IDF"], name="failing", run=fail, cost=0.5)
+    for name in list(TABLES):
+        monkeypatch.delitem(TABLES, name)
+    monkeypatch.setitem(TABLES, "main", lambda: Table("main", "first", first))
+    monkeypatch.setitem(TABLES, "ablations", lambda: Table("ablations", "second", [second, rows["TF-IDF"]]))
+
+
+def test_all_tables_run_resume_and_outlive_a_failure(data, tmp_path, few_tables):
+    out = tmp_path / "results"
+    command = ["all", data, tmp_path / "missing", "--out", out, *FAST]
+    first = run(*command)
+    assert first.exit_code == 1
+    lines = [json.loads(line) for line in (out / "shop.jsonl").read_text().splitlines()]
+    assert [(line["table"], line["row"]) for line in lines] == [
+        ("main", "bare encoder"),
+        ("main", "BM25"),
+        ("ablations", "failing"),
+        ("ablations", "TF-IDF"),
+    ]
+    assert lines[2]["failed"].startswith("ValueError: No such luck")
+    assert lines[1]["command"] == "metaxc bench main shop --encoder pretrained --folds 0 --rows BM25"
+    assert str(data) not in (out / "shop.jsonl").read_text()
+    assert "1 of 4 rows failed" in first.stderr
+    assert "shop: failing" in first.stderr
+    assert "Not read: missing" in first.stderr
+    assert "[1/4] main, bare encoder: 0.0 min elapsed, time left unknown" in first.stderr
+    assert "[2/4] main, BM25: " in first.stderr
+    assert "min left" in first.stderr
+    assert "main: first" in first.stdout
+    again = run("all", data, "--out", out, "--json", *FAST)
+    assert again.exit_code == 1
+    assert again.stderr.count("already in the result file") == 3
+    assert [row["row"] for row in json.loads(again.stdout)["rows"]] == [line["row"] for line in lines]
+
+
+def test_rows_of_other_code_are_run_again_unless_they_are_kept(data, tmp_path):
+    out = tmp_path / "r.jsonl"
+    command = ["main", data, "--out", out, *FAST, "--rows", "BM25"]
+    run(*command)
+    out.write_text(json.dumps({**json.loads(out.read_text()), "source_digest": "of other code"}) + "\n")
+    kept = run(*command, "--keep-older")
+    assert "BM25: already in the result file, measured with other code" in kept.stderr
+    assert len(out.read_text().splitlines()) == 1
+    assert "BM25: the result file has it from other code; it is run again" in run(*command).stderr
+    assert len(out.read_text().splitlines()) == 2
+    assert "contradict" in str(run(*command, "--keep-older", "--again").exception)
+
+
+def test_the_budget_of_fine_tuning_is_an_option(data, tmp_path):
+    assert "[default: 300]" in " ".join(run("main", "--help").stdout.split())
+    refused = run("main", data, "--out", tmp_path / "r.jsonl", "--fine-tuning-steps", "0", *FAST)
+    assert "Invalid value for --fine-tuning-steps" in str(refused.exception)
 
 
 def test_wrong_options_are_explained(data, tmp_path):

@@ -8,6 +8,7 @@ from commands import run
 from metaxc.cli.serve_command import open_or_create_catalog
 from metaxc.data import Dataset, split, write_folder
 from metaxc.emmett import Emmett
+from metaxc.irene import Irene
 
 TRAIN = ["--encoder", "static", "--epochs", "20", "--threads", "1"]
 
@@ -107,9 +108,12 @@ class TestPaper:
         ("options", "named"),
         [
             (["--folds", "2"], "--folds 2"),
-            (["--depth", "3"], "--depth 3"),
-            (["--neighbours", "9"], "--neighbours 9"),
             (["--expansion-queries", "5"], "--expansion-queries 5"),
+            (["--exposure", "0.2"], "--exposure 0.2"),
+            (["--exposure-cost", "1"], "--exposure-cost 1.0"),
+            (["--epochs", "7"], "--epochs 7"),
+            (["--classifiers", "ridge"], "--classifiers ridge"),
+            (["--generator", "combine"], "--generator combine"),
             (["--size", "fast"], "--size fast"),
             (["--encoder", "static"], "--encoder static"),
         ],
@@ -123,8 +127,16 @@ class TestPaper:
     def test_what_it_leaves_open_may_be_given(self):
         from metaxc.cli.train_command import _config
 
-        config = _config({"seed": 3, "neighbours": 3, "training": {"depth": 1}}, "default", paper=True)
-        assert (config.seed, config.neighbours, config.generator) == (3, 3, "post_norm")
+        given = {
+            "seed": 3,
+            "neighbours": 5,
+            "training": {"depth": 2},
+            "classifiers": "one_vs_all",
+            "folds": 0,
+        }
+        config = _config(given, "default", paper=True)
+        changes = {"seed": 3, "neighbours": 5, "training": {"depth": 2}}
+        assert config == Irene.paper(**changes).config
 
 
 def test_data_for_a_catalog_that_exists_is_reported(folders, tmp_path, capsys):

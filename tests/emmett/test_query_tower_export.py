@@ -8,7 +8,7 @@ import torch
 from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer
 
-from metaxc.classifiers import Classifiers
+from metaxc.classifiers import Classifiers, QueryTransformer
 from metaxc.classifiers.classifiers import normalize_rows
 from metaxc.emmett import Calibration, Emmett, ExpansionConfig, QueryExpansion
 from metaxc.emmett.query_tower_export import export_query_tower
@@ -38,11 +38,21 @@ def build_towers(vocabulary: int, dim: int, base: bool) -> TwoTowers:
     return towers
 
 
+def build_query_transformer():
+    """A layer away from its start, where most of its parts do nothing yet."""
+    torch.manual_seed(0)
+    layer = QueryTransformer(64)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return layer.frozen()
+
+
 @pytest.fixture
 def build(tiny, shop):
     """A model with an encoder of one kind, and whatever else the query side may have."""
 
-    def build_model(kind="adapted", prompt="", layer=False, strength=0.0, exposure=0.25) -> Emmett:
+    def build_model(kind="adapted", prompt="", layer="none", strength=0.0, exposure=0.25) -> Emmett:
         base = Pretrained(tiny, prompts=Prompts(query=prompt))
         tokenizer = BagTokenizer(tiny / "tokenizer.json")
         encoder = {
@@ -53,7 +63,11 @@ def build(tiny, shop):
         random = np.random.default_rng(0)
         observed = np.arange(10)
         embeddings = encoder.encode_items(shop.items.texts[:10])
-        query_layer = 0.2 * random.normal(size=(64, 64)).astype(np.float32) if layer else None
+        query_layer = {
+            "none": lambda: None,
+            "linear": lambda: 0.2 * random.normal(size=(64, 64)).astype(np.float32),
+            "transformer": build_query_transformer,
+        }[layer]()
         weights = normalize_rows(random.normal(size=(10, 64)))
         classifiers = Classifiers(weights, np.full(10, 5), query_layer)
         clicks = csr_array(np.eye(10, dtype=np.float32))
@@ -76,7 +90,7 @@ def build(tiny, shop):
 
 
 @pytest.mark.parametrize("kind", ["adapted", "static", "pretrained"])
-@pytest.mark.parametrize("layer", [False, True])
+@pytest.mark.parametrize("layer", ["none", "linear", "transformer"])
 def test_the_folder_computes_the_models_query_vectors(build, tmp_path, kind, layer):
     model = build(kind, layer=layer)
     record = export_query_tower(model, tmp_path / "tower")
@@ -93,7 +107,7 @@ def test_the_folder_computes_the_models_query_vectors(build, tmp_path, kind, lay
 
 
 def test_every_module_is_one_of_sentence_transformers_and_no_file_is_pickled(build, tmp_path):
-    export_query_tower(build(layer=True), tmp_path / "tower")
+    export_query_tower(build(layer="linear"), tmp_path / "tower")
     router = json.loads((tmp_path / "tower" / "router_config.json").read_text())
     modules = json.loads((tmp_path / "tower" / "modules.json").read_text())
     types = [*router["types"].values(), *(module["type"] for module in modules)]

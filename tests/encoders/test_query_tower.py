@@ -6,6 +6,7 @@ import torch
 from shifted_world import CONFIG, build_dataset, build_encoder
 from torch.nn import functional
 
+from metaxc.classifiers import Classifiers
 from metaxc.encoders import AdapterConfig
 from metaxc.encoders.query_tower import FixedItems, QueryTexts, blend_query_towers, train_query_tower
 
@@ -60,8 +61,9 @@ def test_a_blend_is_on_the_way(encoder, trained):
 
 def test_queries_are_scored_as_they_are_served(encoder, trained):
     layer = np.eye(encoder.dim, dtype=np.float32)[::-1].copy()
+    apply = Classifiers(np.zeros((1, encoder.dim), np.float32), np.array([1]), layer).query_function
     learner = FixedItems(
-        encoder.towers.query, 0.0, trained[1], np.array([4, 2]), trained[2], exposure=0.3, query_layer=layer
+        encoder.towers.query, 0.0, trained[1], np.array([4, 2]), trained[2], exposure=0.3, query_layer=apply
     )
     learner.module.eval()
     embedded = learner.embed("query", np.array([1])).detach()

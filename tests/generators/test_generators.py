@@ -18,6 +18,7 @@ from metaxc.generators import (
     load_generator,
     save_generator,
 )
+from metaxc.generators.transformer import neighbour_features
 
 DIM, K = 8, 3
 ALL = {
@@ -27,6 +28,8 @@ ALL = {
     "weighted_sum": lambda: WeightedSum(K),
     "transformer": lambda: ResidualTransformer(DIM),
     "post_norm": lambda: PostNormTransformer(DIM),
+    "transformer told of clicks": lambda: nudged(ResidualTransformer(DIM, features=1, hidden=12)),
+    "post_norm told of clicks": lambda: nudged(PostNormTransformer(DIM, features=1, hidden=12)),
 }
 
 
@@ -172,3 +175,58 @@ def test_the_papers_generator_depends_on_which_token_is_the_item():
     made = generator.generate(item, neighbour[:, None], scores)
     swapped = generator.generate(neighbour, item[:, None], scores)
     assert np.abs(made - swapped).max() > 1e-3
+
+
+@pytest.mark.parametrize("make", [PostNormTransformer, ResidualTransformer])
+def test_the_control_sees_no_neighbours_and_stays_a_control(make, tmp_path):
+    z, selected, scores = inputs()
+    generator = nudged(make(DIM, alone=1, features=1))
+    made = generator.generate(z, selected, scores)
+    np.testing.assert_array_equal(generator.generate(z, 5 - selected, scores / 2), made)
+    assert not np.allclose(generator.generate(-z, selected, scores), made)
+    np.testing.assert_array_equal(generator.weights(z, selected, scores)[:, 1:], 0)
+    save_generator(tmp_path, generator)
+    np.testing.assert_array_equal(load_generator(tmp_path).generate(z, 5 - selected, scores), made)
+    neighbourly = nudged(make(DIM, features=1))
+    assert not np.allclose(
+        neighbourly.generate(z, 5 - selected, scores), neighbourly.generate(z, selected, scores)
+    )
+
+
+def test_the_zero_start_is_the_mean_of_the_normalised_tokens():
+    torch.manual_seed(0)
+    z, selected, scores = inputs()
+    scores[0, -1], selected[0, -1] = -np.inf, 0
+    generator = PostNormTransformer(DIM, zero_start=True)
+    types = generator.tokens.encoder_type.detach().numpy(), generator.tokens.classifier_type.detach().numpy()
+    tokens = np.concatenate([(z + types[0])[:, None], selected + types[1]], axis=1)
+    tokens -= tokens.mean(axis=2, keepdims=True)
+    tokens *= np.sqrt(DIM) / np.linalg.norm(tokens, axis=2, keepdims=True)
+    expected = tokens.mean(axis=1)
+    expected[0] = tokens[0, :-1].mean(axis=0)
+    np.testing.assert_allclose(generator.generate(z, selected, scores), expected, atol=1e-3)
+    assert not np.allclose(PostNormTransformer(DIM).generate(z, selected, scores), expected, atol=0.1)
+
+
+def test_what_is_told_of_a_neighbour():
+    """Unit classifiers scaled by the trust in 30 and 10 clicks with a prior of 10: ln 3 and 0; and a padded one."""
+    selected = np.zeros((1, 3, DIM), np.float32)
+    selected[0, 0, 0], selected[0, 1, 1] = 30 / 40, 10 / 20
+    scores = torch.tensor([[0.9, 0.6, -torch.inf]])
+    told = neighbour_features(torch.from_numpy(selected), scores)[0].numpy()
+    expected = [[0.9, 0.0, np.log(0.75), np.log(3)], [0.6, -0.3, np.log(0.5), 0.0], [0, 0, 0, 0]]
+    np.testing.assert_allclose(told, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [PostNormTransformer, ResidualTransformer])
+def test_older_models_keep_their_settings(make):
+    assert make(DIM).settings() == {"dim": DIM, "depth": 1}
+    assert make(DIM, hidden=5, alone=1).settings() == {"dim": DIM, "depth": 1, "hidden": 5, "alone": 1}
+
+
+@pytest.mark.parametrize("features", [0, 1])
+def test_similarities_reach_the_post_norm_transformer_only_as_features(features):
+    z, selected, scores = inputs()
+    generator = nudged(PostNormTransformer(DIM, features=features))
+    moved = generator.generate(z, selected, scores - 0.5 * np.arange(K, dtype=np.float32))
+    assert np.allclose(moved, generator.generate(z, selected, scores), atol=1e-5) == (not features)

@@ -1,11 +1,15 @@
 """Training on episodes, in worlds whose right answer is known."""
 
+import sys
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_array
 from torch.nn import functional
 
+from metaxc.encoders.training.batches import clustered_order
 from metaxc.errors import ConfigError
 from metaxc.generators import (
     Episode,
@@ -18,11 +22,14 @@ from metaxc.generators import (
     train_generator,
 )
 from metaxc.generators.generator_training import (
-    _Clustered,
-    clustered_order,
+    NEAREST,
+    _match_head,
+    _Source,
+    _validate,
     ranking_loss,
     weighted_cross_entropy,
 )
+from metaxc.training_loop import EarlyStopping
 
 K = 3
 
@@ -178,15 +185,150 @@ def test_classifiers_of_several_episodes_are_not_trained():
         train_generator(WeightedSum(5), [groups_of_items(False, seed) for seed in (1, 2)], config)
 
 
-def test_batches_of_the_papers_loss_are_clusters_of_near_items():
-    """Sixteen groups of eight equal items: a batch of two clusters has few of them, one of chance nearly all."""
+def test_batches_of_the_papers_loss_are_clusters_of_near_queries_that_grow():
+    """Sixteen groups of eight equal queries: a batch of two clusters has few of them, one of chance nearly all."""
     random = np.random.default_rng(0)
     group = random.permutation(np.repeat(np.arange(16), 8))
-    items = (np.eye(16)[group] + 0.01 * random.normal(size=(128, 16))).astype(np.float32)
+    queries = (np.eye(16)[group] + 0.01 * random.normal(size=(128, 16))).astype(np.float32)
     clicks = csr_array(np.eye(128, dtype=np.float32))
     near = np.zeros((128, 1), np.int64)
-    episode = Episode(items, items, clicks, items[:1], near, np.ones((128, 1), np.float32))
-    source = _Clustered(episode, GeneratorTraining(loss="cross_entropy", batch=16, cluster=8))
-    batches = source.epoch(random)
-    assert sorted(np.concatenate(batches)) == list(range(128))
-    assert np.mean([len(set(group[rows])) for rows in batches]) < 8  # by chance: 10.6
+    episode = Episode(queries, queries, clicks, queries[:1], near, np.ones((128, 1), np.float32))
+    source = _Source(episode, GeneratorTraining(loss="cross_entropy", batch=16, cluster=8), seed=0)
+    source.steps = 32
+    passes = [list(source.epoch(random)) for _ in range(4)]
+    for batches in passes:
+        assert sorted(np.concatenate(batches)) == list(range(128))
+    groups = [np.mean([len(set(group[rows])) for rows in batches]) for batches in passes]
+    assert groups[0] > 9  # by chance: 10.6
+    assert groups[-1] < 7
+
+
+@pytest.mark.parametrize("best", [0, 2])
+def test_the_weights_that_rank_held_out_items_best_are_kept(monkeypatch, best):
+    """The quality is scripted: best at the start, or after the second of four validations."""
+    module = sys.modules[train_generator.__module__]
+    seen = []
+
+    def measure(generator, held_out, classifiers):
+        seen.append(generator.c.detach().clone())
+        return 1.0 if len(seen) == best + 1 else 0.0
+
+    monkeypatch.setattr(module, "_validate", measure)
+    stopping = EarlyStopping(share=0.2, evaluations=4, least_steps=8)
+    config = GeneratorTraining(epochs=1, batch=24, candidates=96, early_stopping=stopping)
+    trained = train_generator(WeightedSum(5), [groups_of_items(False, 1)], config)
+    assert (len(seen), len(trained.losses)) == (5, 8)
+    assert len({tuple(weights.tolist()) for weights in seen}) == 5
+    assert trained.generator.c.tolist() == seen[best].tolist()
+
+
+def test_held_out_items_and_their_queries_teach_nothing():
+    random = np.random.default_rng(0)
+    dense = random.random((200, 60)) < 0.05
+    dense[:, 0] |= ~dense.any(axis=1)
+    names = np.arange(60, dtype=np.float32)[:, None]
+    near = np.tile(np.arange(60)[:, None], (1, 2))
+    episode = Episode(
+        np.zeros((200, 1), np.float32),
+        names,
+        csr_array(dense.astype(np.float32)),
+        names,
+        near,
+        names + np.arange(2, dtype=np.float32),
+    )
+    training, held = episode.hold_out(EarlyStopping(share=0.25), seed=0)
+    assert held is not None
+    kept, out = training.items[:, 0].astype(int), held.items[:, 0].astype(int)
+    assert sorted([*kept, *out]) == list(range(60))
+    assert len(out) == int(0.25 * dense.any(axis=0).sum())
+    for part, items in ((training, kept), (held, out)):
+        np.testing.assert_array_equal(part.neighbours[:, 0], items)
+        np.testing.assert_array_equal(part.scores[:, 1], items + 1)
+    validating = held.clicks.toarray().any(axis=1)
+    assert 10 <= validating.sum() <= 50
+    np.testing.assert_array_equal(held.clicks.toarray()[validating], dense[validating][:, out])
+    np.testing.assert_array_equal(training.clicks.toarray(), dense[:, kept] & ~validating[:, None])
+
+
+def test_too_few_items_to_hold_out_are_all_learnt_from():
+    episode = groups_of_items(False, 1)
+    assert episode.hold_out(EarlyStopping(share=0.01), seed=0) == (episode, None)
+    config = GeneratorTraining(epochs=3, batch=24, early_stopping=EarlyStopping(share=0.01, least_steps=7))
+    assert len(train_generator(WeightedSum(5), [episode], config).losses) == 7
+
+
+def test_how_well_held_out_items_are_found_by_hand():
+    """Three items, two queries: the first finds its item first, the second finds one of its two items, both in ten."""
+    items = np.eye(3, dtype=np.float32)
+    clicks = csr_array(np.float32([[1, 0, 0], [0, 1, 1], [0, 0, 0]]))
+    queries = np.float32([[3, 2, 1], [3, 2, 1], [0, 0, 0]])
+    nothing = np.full((3, 1), -1)
+    episode = Episode(queries, items, clicks, items, nothing, np.full((3, 1), -np.inf, np.float32))
+    assert _validate(WeightedSum(1), [episode], None) == pytest.approx((50 + 100) / 2)
+
+
+def test_nearest_items_are_among_the_candidates():
+    """Pairs of equal items: of each clicked item, its double is scored too."""
+    random = np.random.default_rng(0)
+    items = np.repeat(random.normal(size=(100, 8)), 2, axis=0).astype(np.float32)
+    items /= np.linalg.norm(items, axis=1, keepdims=True)
+    clicks = csr_array(np.eye(200, dtype=np.float32))
+    episode = Episode(
+        items, items, clicks, items, np.zeros((200, 1), np.int64), np.ones((200, 1), np.float32)
+    )
+    clicked = np.arange(0, 200, 20)
+    alone, near = (
+        _Source(episode, GeneratorTraining(candidates=0, near=near), seed=0) for near in (0, NEAREST)
+    )
+    assert alone.candidates(clicked, random).tolist() == clicked.tolist()
+    often = np.concatenate([near.candidates(clicked, random) for _ in range(8)])
+    assert set(clicked + 1) <= set(often)
+    nearest = {*clicked, *near.nearest[clicked].ravel()} - {-1}
+    assert set(often) <= nearest
+    assert not (near.nearest == np.arange(200)[:, None]).any()
+
+
+def test_the_head_matches_the_start():
+    """Queries of length 3, meta-classifiers of length 5: cosines count 20 times, and the mean pair has the odds of C
+    clicks for every pair without."""
+    episode = groups_of_items(True, 1)
+    long = replace(
+        episode,
+        queries=3 * episode.queries,
+        items=5 * episode.items,
+        neighbours=np.full_like(episode.neighbours, -1),
+    )
+    config = GeneratorTraining(
+        loss="cross_entropy", batch=GROUPS, candidates=GROUPS * EACH, positive_weight=2.0
+    )
+    generator = WeightedSum(5)
+    head = _match_head(generator, _Source(long, config, 0), 0)
+    assert head.log_scale.exp().item() == pytest.approx(20 / 15)
+    logits = head(torch.from_numpy(long.queries), torch.from_numpy(long.items)).detach()
+    odds = 2 * (1 / GROUPS) / (1 - 1 / GROUPS)
+    assert logits.mean().item() == pytest.approx(np.log(odds), abs=1e-4)
+
+
+def test_weights_decay():
+    episode = groups_of_items(False, 1)
+    norms = []
+    for decay in (0.0, 20.0):
+        torch.manual_seed(0)
+        config = GeneratorTraining(epochs=1000, batch=24, most_steps=30, adamw={"weight_decay": decay})
+        trained = train_generator(ResidualTransformer(DIM), [episode], config).generator
+        norms.append(trained.layers.layers[0].linear1.weight.norm().item())
+    assert norms[1] < 0.9 * norms[0]
+
+
+def test_the_control_learns_nothing_from_neighbours():
+    """Embeddings are noise and neighbours know everything: the groups are found with them, and not without."""
+    config = GeneratorTraining(epochs=400, batch=24, candidates=96, most_steps=60, learning_rate=2e-3)
+    unseen = groups_of_items(False, 5)
+    found = []
+    for alone in (0, 1):
+        torch.manual_seed(0)
+        generator = ResidualTransformer(DIM, alone=alone)
+        train_generator(generator, [groups_of_items(False, seed) for seed in (1, 2)], config)
+        found.append(right_at_one(generator, unseen))
+    assert found[0] > 0.8
+    assert found[1] < 0.3

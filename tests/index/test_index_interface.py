@@ -6,12 +6,21 @@ import sys
 
 import numpy as np
 import pytest
-from index_worlds import catalog_vectors, stored_vectors
+from index_worlds import catalog_vectors, recall, stored_vectors
 
 from metaxc.artifacts import load_arrays, save_arrays, save_json, write_manifest
 from metaxc.errors import DataError, MetaxcError, ModelError
-from metaxc.index import ExactIndex, IVFIndex, ScanIndex, build_index, choose_index, load_index, pq_codes
-from metaxc.index.interface import SCAN_DIM, SCAN_FROM
+from metaxc.index import (
+    ExactIndex,
+    IVFIndex,
+    ScanIndex,
+    build_index,
+    choose_index,
+    interface,
+    load_index,
+    pq_codes,
+)
+from metaxc.index.interface import IVF_FROM, IVF_RECALL, SCAN_DIM, SCAN_FROM
 
 DIM = 10
 FILES = ["vectors.safetensors", "codes.safetensors", "index.json", "manifest.json"]
@@ -31,10 +40,28 @@ def test_many_vectors_get_a_scan_index():
     assert reason.startswith(f"scan: {SCAN_FROM:,} vectors")
 
 
-@pytest.mark.parametrize("count", [SCAN_FROM, 200_000, 1_000_000, 50_000_000])
-def test_no_number_of_vectors_gets_an_ivf_index_by_itself(count):
-    assert type(choose_index(count, 64)[0]) is ScanIndex
+@pytest.mark.parametrize("count", [IVF_FROM, 50_000_000])
+def test_very_many_vectors_get_an_ivf_index_that_finds_nearly_all(count):
+    assert type(choose_index(IVF_FROM - 1, 64)[0]) is ScanIndex
+    index, reason = choose_index(count, 64)
+    assert isinstance(index, IVFIndex)
+    assert index.plan.target == IVF_RECALL
+    assert reason.startswith(f"ivf: {count:,} vectors")
     assert type(choose_index(count, 63)[0]) is ExactIndex
+
+
+@pytest.mark.parametrize("centres", [30, 3000])
+def test_an_ivf_index_that_is_chosen_finds_nearly_all_with_and_without_groups(monkeypatch, centres):
+    monkeypatch.setattr(interface, "IVF_FROM", 3000)
+    monkeypatch.setattr(interface, "SCAN_FROM", 1000)
+    monkeypatch.setattr("metaxc.index.ivf.MIN_VECTORS", 1000)
+    vectors, queries = (catalog_vectors(n, 64, seed, centres) for n, seed in ((3000, 0), (50, 1)))
+    index, reason = build_index(np.arange(3000), vectors)
+    assert isinstance(index, IVFIndex)
+    assert reason.startswith("ivf: 3,000 vectors")
+    assert index.measured_recall >= IVF_RECALL
+    found, right = index.search(queries, 10)[0], index.search_exactly(queries, 10)[0]
+    assert recall(found, right) >= 0.97
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from threading import Barrier, Event, Thread
 import numpy as np
 import pytest
 
-from metaxc.index.vector_table import MOST_KEYS_PER_ROW, ReadWriteLock, VectorTable
+from metaxc.index.vector_table import MIN_CAPACITY, MOST_KEYS_PER_ROW, ReadWriteLock, VectorTable
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000 * MOST_KEYS_PER_ROW])
@@ -102,3 +102,41 @@ def test_exception_releases_the_lock():
 
     Thread(target=write, daemon=True).start()
     assert entered.wait(30)
+
+
+def test_a_table_that_grows_keeps_its_vectors_and_the_views_of_them():
+    """Rows move in place where nobody looks at them, and are copied where somebody does."""
+    table, random = VectorTable(3), np.random.default_rng(0)
+    vectors = random.normal(size=(5 * MIN_CAPACITY, 3)).astype(np.float32)
+    table.upsert(np.arange(10), vectors[:10])
+    kept = table.vectors[4]
+    for start in range(10, len(vectors), 700):
+        block = vectors[start : start + 700]
+        table.upsert(np.arange(start, start + len(block)), block)
+    assert (table.vectors[: len(vectors)] == vectors).all()
+    assert (kept == vectors[4]).all()
+    table.remove(np.arange(20, len(vectors)))
+    assert len(table.vectors) == MIN_CAPACITY
+    assert (table.vectors[:20] == vectors[:20]).all()
+
+
+def test_a_table_grows_without_a_copy_of_what_it_has():
+    table = VectorTable(256)
+    count = 16 * MIN_CAPACITY  # 16 MiB, which a copy would allocate again
+    table.upsert(np.arange(count), np.ones((count, 256), np.float32))
+    moved = table._rows._memory
+    table.upsert(np.arange(count, count + 1), np.zeros((1, 256), np.float32))
+    assert len(table.vectors) == 2 * count
+    assert table._rows._memory is moved
+    assert (table.vectors[:count] == 1).all()
+    assert (table.vectors[count] == 0).all()
+
+
+def test_an_adopted_array_is_left_alone_when_the_table_grows():
+    vectors = np.arange(4 * MIN_CAPACITY, dtype=np.float32).reshape(-1, 2)
+    before, table = vectors.copy(), VectorTable(2)
+    table.adopt(np.arange(len(vectors)), vectors)
+    assert table.vectors is vectors
+    table.upsert(np.array([10**6]), np.full((1, 2), -1, np.float32))
+    assert (table.vectors[: len(before)] == before).all()
+    assert (vectors == before).all()

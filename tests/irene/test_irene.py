@@ -47,20 +47,6 @@ def test_every_kind_of_classifier_finds_the_novel_items(world, classifiers):
     assert found["generalized"]["R@10"] > 95
 
 
-def test_the_papers_choices():
-    config = Irene.paper().config
-    assert (config.neighbours, config.training.depth, config.generator) == (3, 1, "post_norm")
-    assert (config.encoder, config.classifiers) == ("pretrained", "one_vs_all")
-    assert config.expansion_queries == 0
-    assert config.meta_training.items == "observed"
-    assert config.meta_training.neighbour_input == "classifiers"
-    assert not config.meta_training.include_self
-    training = config.training
-    assert (training.loss, training.epochs, training.train_classifiers) == ("cross_entropy", 20, False)
-    assert training.most_steps >= 100_000  # epochs decide, not a limit on steps
-    assert training.positive_weight > 1  # C
-
-
 @pytest.mark.parametrize("encoder", ["static", "adapted"])
 def test_from_texts_to_novel_items(shop, encoder, tmp_path):
     """Food queries click animal items: no pretrained encoder knows which, the clicks do."""

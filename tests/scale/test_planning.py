@@ -9,7 +9,7 @@ import pytest
 from metaxc.data import read_folder
 from metaxc.data.synthetic import SyntheticConfig, write_synthetic
 from metaxc.errors import ConfigError
-from metaxc.irene import SIZES, IreneConfig
+from metaxc.irene import SIZES, Irene, IreneConfig
 from metaxc.scale import Workload, check_memory, make_plan
 from metaxc.scale.planning import describe_what_fits, smaller_plans
 
@@ -103,3 +103,25 @@ def test_the_workload_of_a_data_set_is_what_is_learnt_from(tmp_path):
     assert Workload.of(data, 64) == Workload(
         200, int((clicked & ~data.novel_mask).sum()), counts["train queries"], counts["train clicks"], 64
     )
+
+
+class TestLearnedParts:
+    def seconds(self, queries, **options):
+        workload = Workload(20_000, 18_000, queries, 3 * queries)
+        plan = make_plan(workload, Irene.paper(**options).config)
+        return {stage.name: stage.seconds - 3e-5 * queries for stage in plan.stages}
+
+    def test_the_papers_training_is_bounded_however_many_queries(self):
+        few, many, more = (self.seconds(queries) for queries in (5_000, 1_000_000, 4_000_000))
+        for stage in ("classifiers", "generator"):
+            assert few[stage] < many[stage]
+            assert many[stage] == pytest.approx(more[stage])
+        # 4,000 steps of 512 queries and about 5,632 items, 1,500 steps of 640 items
+        assert many["classifiers"] == pytest.approx(4_000 * 512 * 5_632 * 6e-8)
+        assert many["generator"] == pytest.approx(1_500 * 640 * 6e-4)
+
+    def test_closed_forms_take_no_steps(self):
+        workload = Workload(20_000, 18_000, 100_000, 300_000)
+        plan = make_plan(workload, IreneConfig())
+        seconds = {stage.name: stage.seconds for stage in plan.stages}
+        assert seconds["classifiers"] == seconds["generator"] == pytest.approx(3.0)

@@ -20,7 +20,14 @@ from metaxc.emmett import Emmett
 from metaxc.encoders import Pretrained
 from metaxc.errors import ConfigError, MetaxcError
 from metaxc.generators import Combine
-from metaxc.scale import RayEngine, RepresentBatch, find_neighbours, fit_ridge, represent_files
+from metaxc.scale import (
+    RayEngine,
+    RepresentBatch,
+    find_neighbours,
+    fit_ridge,
+    represent_files,
+    represent_lance,
+)
 from metaxc.selectors import NearestSelector
 
 ray = pytest.importorskip("ray", reason="needs the extra ray: make test-integrations")
@@ -170,6 +177,21 @@ def test_neighbours_and_classifiers_by_shards_on_ray_are_those_of_one_machine(cl
         tmp_path / "queries.npy", tmp_path / "clicks.npz", tmp_path / "ridge", shards=6, engine=engine
     )
     np.testing.assert_allclose(found.weights, ridge(embeddings[400:], clicks).weights, atol=1e-5)
+    assert not ray.is_initialized()
+
+
+def test_a_lance_dataset_on_ray_is_that_of_one_machine(cluster, text_model, texts, tmp_path):
+    lance = pytest.importorskip("lance", reason="needs the extra sync-lance")
+    table = pq.read_table(texts).slice(0, 60)
+    lance.write_dataset(table, str(tmp_path / "items.lance"), max_rows_per_file=10)
+    represent, found = RepresentBatch(text_model), []
+    for name, engine in (("ray", {"engine": RayEngine(cluster.address)}), ("here", {})):
+        done = represent_lance(represent, tmp_path / "items.lance", tmp_path / f"{name}.lance", **engine)
+        assert (done.partitions, done.rows) == (6, 60)
+        found.append(lance.dataset(str(tmp_path / f"{name}.lance")).to_table())
+    assert found[0]["id"].to_pylist() == found[1]["id"].to_pylist() == list(range(60))
+    vectors = [np.array(one["vector"].to_pylist(), dtype=np.float32) for one in found]
+    np.testing.assert_allclose(*vectors, rtol=0, atol=1e-6)
     assert not ray.is_initialized()
 
 

@@ -13,11 +13,11 @@ import numpy as np
 from metaxc.arrays import Floats, Keys
 from metaxc.catalog.lifecycle import Lifecycle
 from metaxc.catalog.records import ItemRow
-from metaxc.catalog.schema import VECTOR_COLUMNS, decode_item_vectors, placeholders
+from metaxc.catalog.schema import VECTOR_COLUMNS, decode_item_vectors, placeholders, vector_dim
 from metaxc.catalog.store import Store, read_sequence
 from metaxc.emmett import Emmett
 from metaxc.errors import MetaxcError
-from metaxc.index import SCAN_FROM, Index, build_index, choose_kind, load_index
+from metaxc.index import KINDS, Index, build_index, choose_kind, load_index
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,9 @@ CHANGED_INFORMING = (
 INFORMING = "SELECT key FROM items WHERE since IS NOT NULL ORDER BY since, key"
 
 BLOCK = 500
+
+READ_BLOCK = 8_192
+"""Items that are read at a time when an index is built: 13 MB of vectors of 385 dimensions."""
 
 
 class IndexFollower:
@@ -102,6 +105,7 @@ class IndexFollower:
                 "uuid": self.store.uuid,
                 "model": self.store.metadata["model"],
                 "sequence": self.sequence,
+                "reason": self._reason,
             }
             try:
                 self.index.save(self.store.folder / "index", facts)
@@ -134,9 +138,7 @@ class IndexFollower:
                 index, facts = load_index(folder)
                 belongs = (facts["uuid"], facts["model"]) == (self.store.uuid, self.store.metadata["model"])
                 if belongs and index.dim == self.dim and 0 <= int(facts["sequence"]) <= self.store.sequence:
-                    reason = choose_kind(len(index), self.dim)[1]
-                    if index.kind == "ivf":  # not chosen by itself
-                        reason = "ivf: the saved index is of this kind"
+                    reason = str(facts.get("reason", f"{index.kind}: the saved index is of this kind"))
                     return index, reason, int(facts["sequence"])
                 log.warning("The saved index belongs to another state of the catalog; rebuilding it")
             except (MetaxcError, KeyError, TypeError, ValueError) as error:
@@ -152,13 +154,17 @@ class IndexFollower:
             sequence, keys, vectors, _ = _read_changes(connection, -1, self.store.dim)
         return *build_index(keys, vectors), sequence
 
+    def _is_outgrown(self) -> bool:
+        """Whether there are so many items that a kind of index for more of them is better."""
+        chosen, kinds = choose_kind(len(self.index), self.dim)[0].kind, list(KINDS)
+        return kinds.index(chosen) > kinds.index(self.index.kind)
+
     def _rebuild_if_outgrown(self) -> None:
         """Where the catalog has outgrown its kind of index, build one of another kind in the background."""
-        if self.index.kind != "exact" or len(self.index) < SCAN_FROM:
+        if not self._is_outgrown():
             return
         with self._lock:
-            outgrown = choose_kind(len(self.index), self.dim)[0].kind != self.index.kind
-            if self._rebuild is not None or not outgrown:
+            if self._rebuild is not None or not self._is_outgrown():
                 return
             self._rebuild = threading.Thread(target=self._rebuild_index, name="metaxc-index", daemon=True)
         self._rebuild.start()
@@ -178,9 +184,26 @@ def _read_changes(
 ) -> tuple[int, Keys, Floats, list[int]]:
     """What was committed after `sequence`: the last sequence number, keys and vectors of new and changed items, and
     keys of deleted items; `dim` is that of the embeddings."""
+    if sequence < 0:
+        return read_sequence(connection), *_read_all(connection, dim), []
     rows = sorted(connection.execute(CHANGED, (sequence,)).fetchall())
     keys = np.array([row[0] for row in rows], dtype=np.int64)
     deleted = [
         row[0] for row in connection.execute("SELECT key FROM deleted WHERE sequence > ?", (sequence,))
     ]
     return read_sequence(connection), keys, decode_item_vectors((row[1:] for row in rows), dim), deleted
+
+
+def _read_all(connection: sqlite3.Connection, dim: int) -> tuple[Keys, Floats]:
+    """Keys and vectors of all items, in the order of the keys, a block at a time: a million rows as Python objects
+    would take several times the memory of their vectors."""
+    count = connection.execute("SELECT COUNT(*) FROM items").fetchone()[0]
+    keys, vectors = np.empty(count, np.int64), np.empty((count, vector_dim(dim)), np.float32)
+    cursor = connection.execute(f"SELECT key, {VECTOR_COLUMNS} FROM items ORDER BY key")
+    start = 0
+    while rows := cursor.fetchmany(READ_BLOCK):
+        end = start + len(rows)
+        keys[start:end] = [row[0] for row in rows]
+        vectors[start:end] = decode_item_vectors((row[1:] for row in rows), dim)
+        start = end
+    return keys, vectors

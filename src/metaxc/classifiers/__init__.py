@@ -3,11 +3,13 @@
 from metaxc.classifiers.classifiers import Classifiers, centroid, ridge
 from metaxc.classifiers.few_shot import FewShotFitter, Revealed, RevealedQueries
 from metaxc.classifiers.one_vs_all import OneVsAllConfig, one_vs_all
+from metaxc.classifiers.query_layers import QueryTransformer
 
 __all__ = [
     "Classifiers",
     "FewShotFitter",
     "OneVsAllConfig",
+    "QueryTransformer",
     "Revealed",
     "RevealedQueries",
     "centroid",

@@ -2,48 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
+from torch import Tensor
 
 from metaxc.array_checks import AGAIN, take_array
 from metaxc.arrays import Doubles, Floats, Rows
 from metaxc.artifacts import load_arrays, save_arrays
+from metaxc.classifiers.query_layers import QueryTransformer, apply_linear
 from metaxc.data.clicks import clicks_per_item
 from metaxc.errors import DataError, ModelError
 
 
 @dataclass(frozen=True)
 class Classifiers:
-    """Classifiers of the observed items, at unit length.
+    """Classifiers of the observed items, at unit length unless they were trained to keep their length.
 
     They are kept at unit length because they are combined: how much a classifier counts is a constant that is chosen
-    on pseudo-novel items (`metaxc.emmett.scoring`), not a by-product of how many clicks its item has.
+    on pseudo-novel items (`metaxc.emmett.scoring`), not a by-product of how many clicks its item has. The paper's
+    generator takes them as they were trained (`OneVsAllConfig.keep_length`).
 
     Args:
-        weights: (observed, dim) float32, unit rows; a zero row where an item had no click.
+        weights: (observed, dim) float32; a zero row where an item had no click.
         clicks: (observed,) the clicks that each was fitted on: their number, int64, or the sum of their weights,
             float64 (`metaxc.data.clicks.clicks_per_item`).
-        query_layer: (dim, dim) float32 or None; when given, every query embedding x becomes
-            normalize(x + x @ query_layer) before it is scored.
+        query_layer: What is applied to every query embedding x before it is scored: (dim, dim) float32 for
+            normalize(x + x @ query_layer), a transformer layer, or None.
         learnt_clicks: (observed,) how many of the clicks the encoder has learnt from; None where it has from all.
     """
 
     weights: Floats
     clicks: Rows | Doubles
-    query_layer: Floats | None = None
+    query_layer: Floats | QueryTransformer | None = None
     learnt_clicks: Rows | Doubles | None = None
 
     def __len__(self) -> int:
         return len(self.weights)
 
     def __repr__(self) -> str:
-        layer = "" if self.query_layer is None else ", with a query layer"
+        kind = "transformer" if isinstance(self.query_layer, QueryTransformer) else "linear"
+        layer = "" if self.query_layer is None else f", with a {kind} query layer"
         return f"Classifiers({len(self):,} × {self.weights.shape[1]}{layer})"
 
     def take(self, rows: Rows | list[int] | slice) -> Classifiers:
@@ -63,7 +70,11 @@ class Classifiers:
     def save(self, file: Path) -> None:
         """Write a safetensors file."""
         arrays: dict[str, NDArray[Any]] = {"weights": self.weights, "clicks": self.clicks}
-        save_arrays(file, arrays if self.query_layer is None else {**arrays, "query_layer": self.query_layer})
+        if isinstance(self.query_layer, QueryTransformer):
+            arrays |= self.query_layer.arrays()
+        elif self.query_layer is not None:
+            arrays["query_layer"] = self.query_layer
+        save_arrays(file, arrays)
 
     @classmethod
     def load(cls, file: Path) -> Classifiers:
@@ -74,14 +85,25 @@ class Classifiers:
         clicks = take_array(arrays, "clicks", file, (count,), ("int64", "float64"))
         if len(clicks) and clicks.min() < 0:
             raise ModelError("A click count is negative", got=f"{file.name}: {clicks.min()}", fix=AGAIN)
-        layer = take_array(arrays, "query_layer", file, (dim, dim)) if "query_layer" in arrays else None
+        layer: Floats | QueryTransformer | None = QueryTransformer.from_arrays(arrays, dim, file)
+        if "query_layer" in arrays:
+            layer = take_array(arrays, "query_layer", file, (dim, dim))
         return cls(weights, clicks, layer)
 
     def transform_queries(self, embeddings: Floats) -> Floats:
         """Apply the query layer to (n, dim) query embeddings, where there is one."""
         if self.query_layer is None:
             return embeddings
+        if isinstance(self.query_layer, QueryTransformer):
+            return self.query_layer.transform(embeddings)
         return normalize_rows(embeddings + embeddings @ self.query_layer)
+
+    @property
+    def query_function(self) -> Callable[[Tensor], Tensor] | None:
+        """The query layer as a function of (n, dim) tensors, through which gradients flow; None where there is none."""
+        if self.query_layer is None or isinstance(self.query_layer, QueryTransformer):
+            return self.query_layer
+        return partial(apply_linear, layer=torch.from_numpy(np.array(self.query_layer)))
 
 
 def normalize_rows(rows: NDArray[np.floating]) -> Floats:

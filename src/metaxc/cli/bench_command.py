@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,26 +21,27 @@ from metaxc.cli.shared import (
     set_threads,
     with_split,
 )
-from metaxc.errors import ConfigError
+from metaxc.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from metaxc.research.bench import Context, Record, Table
+    from metaxc.research.bench import Context, Record, Rerun, Table
 
 IRENE = "metaxc.irene.config:IreneConfig"
 
 HELP = {
     "main": (
         "Compare metaxc with TF-IDF, BM25, ZestXML and SemSup-XC; with dense retrieval, NGAME as served, DEXA, ESZSL "
-        "and a neighbour kernel, each on the frozen and on the adapted encoder; with IRENE as in the paper; and with "
-        "two oracles that use the novel items' own clicks.\n\n"
+        "and a neighbour kernel, each on the frozen and on the adapted encoder; with a fine-tuned "
+        "sentence-transformers encoder, alone and fused with BM25; with IRENE as in the paper; and "
+        "with two oracles that use the novel items' own clicks.\n\n"
         "Cost: a `metaxc train` with default settings, one on the frozen encoder, one with the paper's settings, and "
-        "the training of the baselines."
+        "the training of the baselines, which for fine-tuned sentence-transformers is --fine-tuning-steps."
     ),
     "ablations": (
         "The default configuration with one change: the neighbours' vectors, the number of neighbours, the generator, "
         "its training, or the selector.\n\n"
-        "Cost: a `metaxc train`, reused from `main` if that has run, and 15 more that reuse its encoder; five of them "
-        "train a transformer, in every fold and once more."
+        "Cost: a `metaxc train`, reused from `main` if that has run, and 22 more that reuse its encoder; eleven of "
+        "them train a transformer, in every fold and once more."
     ),
     "oneshot": (
         "The first clicks of an item: 1, 2 and 5 of a novel item's own training queries are revealed, as votes for its "
@@ -61,16 +63,38 @@ HELP = {
 }
 
 app = typer.Typer(
-    help="The paper's tables for your data: main, ablations, oneshot, novel-ratio, latency.\n\n"
+    help="The paper's tables for your data: main, ablations, oneshot, novel-ratio, latency; or all of them.\n\n"
     "Each row is written to a JSON-lines file as soon as it is finished; the same command continues an interrupted "
-    "run. Trained encoders and models are saved beside the file and reused by later rows and tables.\n\n"
+    "run. Trained encoders and models are saved beside the file and reused by later rows and tables. Rows that other "
+    "code than the present has measured are run again, and so is what they trained, except with --keep-older.\n\n"
     "Columns, percent: zero-shot ranks the novel items only, generalized all items. 'Novel R@10 in the mix' is the "
-    "share of a query's novel relevant items among the first ten of all items; H is its harmonic mean with the same "
-    "of observed items. The result file also has the recall by training clicks.\n\n"
+    "share of a query's novel relevant items among the first ten of all items, and 'observed' alike; H is their "
+    "harmonic mean. The result file also has other depths and the recall by training clicks.\n\n"
     "Requires: pip install 'metaxc[research]'",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+
+Rows = Annotated[
+    list[str] | None,
+    typer.Option("--rows", help="Run only rows that match, such as '*oracle*'; can be repeated."),
+]
+Again = Annotated[bool, typer.Option("--again", help="Run rows again that are in the result file.")]
+KeepOlder = Annotated[
+    bool,
+    typer.Option("--keep-older", help="Do not run rows again that other code than the present has measured."),
+]
+EncoderKind = Annotated[str | None, config_option(f"{IRENE}.encoder")]
+BaseName = Annotated[str | None, config_option(f"{IRENE}.base")]
+BackendName = Annotated[str | None, config_option(f"{IRENE}.backend")]
+Epochs = Annotated[int | None, config_option(f"{IRENE}.adapter.epochs")]
+Folds = Annotated[int | None, config_option(f"{IRENE}.folds")]
+ConfigSeed = Annotated[int | None, config_option(f"{IRENE}.seed")]
+FineTuningSteps = Annotated[
+    int | None,
+    config_option("metaxc.research.baselines.fine_tuned:FineTuningConfig.steps", "--fine-tuning-steps"),
+]
 
 
 def _add_command(name: str) -> None:
@@ -81,26 +105,23 @@ def _add_command(name: str) -> None:
         out: Annotated[
             Path | None, typer.Option("--out", help="Result file.  [default: name of DATA.jsonl]")
         ] = None,
-        rows: Annotated[
-            list[str] | None,
-            typer.Option("--rows", help="Run only rows that match, such as '*oracle*'; can be repeated."),
-        ] = None,
+        rows: Rows = None,
         list_rows: Annotated[bool, typer.Option("--list", help="Print the rows and exit.")] = False,
-        again: Annotated[
-            bool, typer.Option("--again", help="Run rows again that are in the result file.")
-        ] = False,
+        again: Again = False,
+        keep_older: KeepOlder = False,
         work: Annotated[
             Path | None,
             typer.Option(
                 "--work", help="Folder for models and encoders.  [default: OUT with the suffix .work]"
             ),
         ] = None,
-        encoder: Annotated[str | None, config_option(f"{IRENE}.encoder")] = None,
-        base: Annotated[str | None, config_option(f"{IRENE}.base")] = None,
-        backend: Annotated[str | None, config_option(f"{IRENE}.backend")] = None,
-        epochs: Annotated[int | None, config_option(f"{IRENE}.adapter.epochs")] = None,
-        folds: Annotated[int | None, config_option(f"{IRENE}.folds")] = None,
-        seed: Annotated[int | None, config_option(f"{IRENE}.seed")] = None,
+        encoder: EncoderKind = None,
+        base: BaseName = None,
+        backend: BackendName = None,
+        epochs: Epochs = None,
+        folds: Folds = None,
+        seed: ConfigSeed = None,
+        fine_tuning_steps: FineTuningSteps = None,
         threads: Threads = 0,
         cache: Cache = None,
         as_json: Json = False,
@@ -114,11 +135,9 @@ def _add_command(name: str) -> None:
             )
         set_threads(threads)
         out = out or Path(f"{data.resolve().name}.jsonl")
-        settings = given_options(
-            encoder=encoder, base=base, backend=backend, adapter__epochs=epochs, folds=folds, seed=seed
-        )
-        context = _build_context(data, settings, work or out.with_suffix(".work"), cache)
-        _run(name, context, out, rows or [], again, as_json)
+        given = _GivenOptions(encoder, base, backend, epochs, folds, seed, fine_tuning_steps)
+        context = _build_context(data, given, work or out.with_suffix(".work"), cache)
+        _run(name, context, out, rows or [], _choose_rerun(again, keep_older), as_json)
 
     app.command(name, help=HELP[name], cls=ConfigCommand)(command)
 
@@ -127,37 +146,146 @@ for _name in HELP:
     _add_command(_name)
 
 
-def _build_context(data: Path, settings: dict[str, Any], work: Path, cache: Path | None) -> Context:
+@app.command("all", cls=ConfigCommand)
+def run_all_tables(
+    data: Annotated[list[Path], typer.Argument(help="Data set folders.", metavar="DATA...")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for one result file per data set.")],
+    again: Again = False,
+    keep_older: KeepOlder = False,
+    encoder: EncoderKind = None,
+    base: BaseName = None,
+    backend: BackendName = None,
+    epochs: Epochs = None,
+    folds: Folds = None,
+    seed: ConfigSeed = None,
+    fine_tuning_steps: FineTuningSteps = None,
+    threads: Threads = 0,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Run all rows of all tables: main, ablations, oneshot, novel-ratio, latency; of each the cheapest rows first.
+
+    Each row is written to OUT/NAME.jsonl as soon as it is finished, NAME being that of the data set's folder; models
+    and encoders are in OUT/NAME.work. The same command continues an interrupted run, and runs rows again that other
+    code has measured. A row that fails is recorded with its reason and the others run; the exit code is then 1.
+
+    Cost: that of all tables together. Before each row it prints how much time has passed and about how much is left.
+    """
+    set_threads(threads)
+    given = _GivenOptions(encoder, base, backend, epochs, folds, seed, fine_tuning_steps)
+    rerun = _choose_rerun(again, keep_older)
+    _check_names(data)
+    records: list[Record] = []
+    unread = []
+    for folder in data:
+        name = folder.resolve().name
+        try:
+            context = _build_context(folder, given, out / f"{name}.work", cache)
+        except DataError as error:  # the other data sets are run
+            unread.append(name)
+            print_status(f"{name}: {error}")
+            continue
+        records += _run_data_set(context, out / f"{name}.jsonl", rerun, as_json)
+    if as_json:
+        print_json({"results": str(out), "rows": records})
+    failed = [f"{record['data']}: {record['row']}" for record in records if "failed" in record]
+    if failed or unread:
+        print_status(
+            f"{len(failed)} of {len(records)} rows failed, see {out} for the reasons: {'; '.join(failed) or 'none'}"
+        )
+        if unread:
+            print_status(f"Not read: {', '.join(unread)}")
+        raise typer.Exit(1)
+
+
+class _GivenOptions(NamedTuple):
+    """The options that decide what is measured, None for the default."""
+
+    encoder: str | None
+    base: str | None
+    backend: str | None
+    epochs: int | None
+    folds: int | None
+    seed: int | None
+    fine_tuning_steps: int | None
+
+    def on_command_line(self) -> str:
+        """As they are typed."""
+        given = [(name, value) for name, value in self._asdict().items() if value is not None]
+        return "".join(f" --{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in given)
+
+    def settings(self) -> dict[str, Any]:
+        """Of the configuration."""
+        return given_options(
+            encoder=self.encoder,
+            base=self.base,
+            backend=self.backend,
+            adapter__epochs=self.epochs,
+            folds=self.folds,
+            seed=self.seed,
+        )
+
+
+def _choose_rerun(again: bool, keep_older: bool) -> Rerun:
+    if again and keep_older:
+        raise ConfigError(
+            "--again and --keep-older contradict each other",
+            got="both",
+            expected="one of them: all rows are run again, or none that is finished",
+        )
+    return "all" if again else "none" if keep_older else "older"
+
+
+def _check_names(data: Sequence[Path]) -> None:
+    names = [folder.resolve().name for folder in data]
+    if len(set(names)) < len(names):
+        raise ConfigError(
+            "Two data sets have the same folder name, and so the same result file",
+            got=", ".join(names),
+            expected="different names",
+            fix="run them with different --out",
+        )
+
+
+def _build_context(data: Path, given: _GivenOptions, work: Path, cache: Path | None) -> Context:
     from pydantic import ValidationError
 
     from metaxc.data import read_folder
     from metaxc.encoders import EmbeddingCache
     from metaxc.irene import IreneConfig
+    from metaxc.research.baselines.fine_tuned import FineTuningConfig
     from metaxc.research.bench import Context
 
     try:
-        config = IreneConfig.model_validate(settings)
+        config = IreneConfig.model_validate(given.settings())
     except ValidationError as error:
         raise invalid_option(error) from error
+    try:
+        fine_tuning = FineTuningConfig.model_validate(given_options(steps=given.fine_tuning_steps))
+    except ValidationError as error:
+        raise invalid_option(error, "fine-tuning-") from error
     split = {"novel": 0.1, "test": 0.15, "by": "random", "seed": config.seed}
     dataset, _ = with_split(read_folder(data), split)
     print_status(repr(dataset))
-    return Context(dataset, config, folder=work, cache=EmbeddingCache(cache))
+    return Context(
+        dataset,
+        config,
+        folder=work,
+        cache=EmbeddingCache(cache),
+        fine_tuning=fine_tuning,
+        arguments=f"{shlex.quote(data.resolve().name)}{given.on_command_line()}",
+    )
 
 
-def _run(name: str, context: Context, out: Path, patterns: Sequence[str], again: bool, as_json: bool) -> None:
-    from tqdm import tqdm
-
+def _run(
+    name: str, context: Context, out: Path, patterns: Sequence[str], rerun: Rerun, as_json: bool
+) -> None:
     from metaxc.research.bench import Results, get_table, run_table, select_rows
 
-    def report(line: str) -> None:
-        with tqdm.external_write_mode():
-            print_status(line)
-
-    context.report = report
+    context.report = _report
     table = get_table(name)
     rows = select_rows(table, *patterns)
-    records = run_table(context, table, rows, Results(out), again=again, report=report)
+    records = run_table(context, table, rows, Results(out), rerun=rerun, report=_report)
     if as_json:
         print_json({"table": name, "data": context.dataset.name, "results": str(out), "rows": records})
     else:
@@ -168,6 +296,26 @@ def _run(name: str, context: Context, out: Path, patterns: Sequence[str], again:
             f"{len(failed)} of {len(records)} rows failed: {', '.join(failed)}; see {out} for the reasons"
         )
         raise typer.Exit(1)
+
+
+def _run_data_set(context: Context, out: Path, rerun: Rerun, as_json: bool) -> list[Record]:
+    """All tables of one data set, each printed as soon as all are run."""
+    from metaxc.research.bench import TABLES, Results, get_table, run_all
+
+    context.report = _report
+    tables = [get_table(name) for name in TABLES]
+    records = run_all(context, tables, Results(out), rerun=rerun, report=_report)
+    if not as_json:
+        for table in tables:
+            _print_records(table, [record for record in records if record["table"] == table.name])
+    return records
+
+
+def _report(line: str) -> None:
+    from tqdm import tqdm
+
+    with tqdm.external_write_mode():
+        print_status(line)
 
 
 def _print_records(table: Table, records: list[Record]) -> None:

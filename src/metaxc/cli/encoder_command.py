@@ -69,7 +69,7 @@ def train_encoder(
 
     A part of the observed items is held out: the weights that find them best are kept, and `metaxc train --encoder OUT`
     chooses its constants on them. A run that was killed resumes when it is started again (OUT.checkpoint). On several
-    GPUs: torchrun --nproc-per-node 4 -m metaxc encoder train DATA --out OUT.
+    GPUs: torchrun --nproc-per-node 4 -m metaxc encoder train DATA --out OUT; on several machines: docs/encoders.md.
     """
     set_threads(threads)
     from pydantic import ValidationError

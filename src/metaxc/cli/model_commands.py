@@ -13,8 +13,8 @@ from metaxc.cli.represent_options import (
     Address,
     Engine,
     Source,
-    check_parquet_options,
-    represent_parquet,
+    check_source_options,
+    represent_source,
 )
 from metaxc.cli.shared import (
     Base,
@@ -149,7 +149,10 @@ def represent(
     source: Source = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="A .npy file, or with --in a folder; without it, JSON lines on stdout."),
+        typer.Option(
+            "--out",
+            help="A .npy file, or with --in a folder or a Lance dataset; without it, JSON lines on stdout.",
+        ),
     ] = None,
     engine: Engine = None,
     address: Address = None,
@@ -172,7 +175,8 @@ def represent(
     FILE gives embeddings of items, or with --queries of queries, in place of texts.
 
     --in PARQUET --out FOLDER writes a file for each row group of Parquet files, with the column vector added; the same
-    command again resumes. --engine ray spreads the work over the machines of a Ray cluster.
+    command again resumes. --in items.lance --out vectors.lance does it for Lance datasets, by fragment. --engine ray
+    spreads the work over the machines of a Ray cluster.
     """
     import numpy as np
 
@@ -191,12 +195,12 @@ def represent(
             fix="add --queries, or leave --exposure out: the novelty of an item is in its vector",
         )
     has_texts = bool(texts) or file is not None or vectors is not None
-    check_parquet_options(source, out, engine, address, has_texts)
+    check_source_options(source, out, engine, address, has_texts)
     if source is not None and out is not None:
         from metaxc.scale import RepresentBatch
 
         exposure = check_exposure(exposure)
-        represent_parquet(
+        represent_source(
             RepresentBatch(model, queries=queries, exposure=exposure, base=base, cache=cache),
             source,
             out,

@@ -1,4 +1,4 @@
-"""Parquet files of `metaxc represent`: the options that only they have, and the work on one machine or on Ray."""
+"""Parquet files and Lance datasets of `metaxc represent`: the options that only they have, and the work on them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ Source = Annotated[
     Path | None,
     Option(
         "--in",
-        metavar="PARQUET",
-        help="A Parquet file with a column text, or a folder of such files; --out is a folder then.",
+        metavar="SOURCE",
+        help="A Parquet file with a column text, or a folder of such files; --out is a folder then. Or a Lance "
+        "dataset, items.lance; --out is another one.",
     ),
 ]
 Engine = Annotated[
@@ -38,19 +39,30 @@ Address = Annotated[
 ]
 
 
-def check_parquet_options(
+def is_lance(path: Path) -> bool:
+    """Whether a path names a Lance dataset."""
+    return path.suffix == ".lance"
+
+
+def check_source_options(
     source: Path | None, out: Path | None, engine: str | None, address: str | None, has_texts: bool
 ) -> None:
-    """Raise where options of Parquet files are given without such files, or beside texts."""
+    """Raise where options of --in are given without it, or beside texts, and where --in and --out do not fit."""
     if source is not None and (out is None or has_texts):
         raise ConfigError(
-            "--in reads Parquet files and writes a folder",
+            "--in reads Parquet files or a Lance dataset, and --out is what it writes",
             got="--in without --out" if out is None else "--in with texts, --file or --vectors",
-            expected="--in PARQUET --out FOLDER",
+            expected="--in PARQUET --out FOLDER, or --in items.lance --out vectors.lance",
+        )
+    if source is not None and out is not None and is_lance(source) != is_lance(out):
+        raise ConfigError(
+            "Vectors of a Lance dataset are a Lance dataset, those of Parquet files a folder of Parquet files",
+            got=f"--in {source} --out {out}",
+            expected="two names that end with .lance, or none",
         )
     if source is None and engine is not None:
         raise ConfigError(
-            "--engine is for Parquet files",
+            "--engine is for Parquet files and Lance datasets",
             got=f"--engine {engine} without --in",
             expected=f"--in PARQUET --out FOLDER --engine {engine}",
         )
@@ -62,7 +74,7 @@ def check_parquet_options(
         )
 
 
-def represent_parquet(
+def represent_source(
     represent: RepresentBatch,
     source: Path,
     out: Path,
@@ -72,17 +84,18 @@ def represent_parquet(
     threads: int,
     overwrite: bool,
 ) -> None:
-    """Write the vectors of Parquet files, with a progress bar."""
+    """Write the vectors of Parquet files or of a Lance dataset, with a progress bar."""
     from tqdm import tqdm
 
     from metaxc.extras import import_extra
-    from metaxc.scale import RayEngine, represent_files, work_here
+    from metaxc.scale import RayEngine, represent_files, represent_lance, work_here
 
     if engine == "ray":
         import_extra("ray.data", "ray")  # before the model is loaded
+    write = represent_lance if is_lance(source) else represent_files
     chosen = RayEngine(address, threads=threads or 1) if engine == "ray" else work_here
     with tqdm(unit=" rows", desc="represent", dynamic_ncols=True) as bar:
-        done = represent_files(
+        done = write(
             represent,
             source,
             out,
@@ -91,4 +104,5 @@ def represent_parquet(
             report=lambda rows, total: show_progress(bar, rows, total),
         )
     kept = f", {done.kept:,} of them by an earlier run" if done.kept else ""
-    print_status(f"{out}: {done.rows:,} rows in {done.partitions:,} files{kept}")
+    parts = "partitions" if is_lance(source) else "files"
+    print_status(f"{out}: {done.rows:,} rows in {done.partitions:,} {parts}{kept}")

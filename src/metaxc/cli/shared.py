@@ -72,11 +72,16 @@ Backend = Annotated[
 ]
 
 
-def invalid_option(error: ValidationError) -> ConfigError:
-    """The error for a value that a configuration model refused, named by its option."""
+def invalid_option(error: ValidationError, prefix: str = "") -> ConfigError:
+    """The error for a value that a configuration model refused, named by its option.
+
+    Args:
+        error: What the model said.
+        prefix: What the option's name has before the name of the field.
+    """
     first = error.errors()[0]
     name = str((first["loc"] or ("option",))[-1]).replace("_", "-")
-    return ConfigError(f"Invalid value for --{name}", got=repr(first["input"]), expected=first["msg"])
+    return ConfigError(f"Invalid value for --{prefix}{name}", got=repr(first["input"]), expected=first["msg"])
 
 
 def whole_number(text: str) -> int:

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 IRENE = "metaxc.irene.config:IreneConfig"
 CURVE_METRICS = ("P@1", "R@10", "novel R@10")
-PAPER_LEAVES_OPEN = ("base", "prompts", "backend", "seed")
-"""Fields of the configuration that can be given with --paper."""
+PAPER_LEAVES_OPEN = ("base", "prompts", "backend", "neighbours", "training.depth", "seed")
+"""Fields of the configuration that can be given with --paper: what it trains on, and the K and D of its ablations."""
+PAPER_OPTIONS = "--base, its prompts, --backend, --neighbours, --depth and --seed"
 KINDS = ("adapted", "static", "pretrained", "vectors")
 QUERY_SIDE = ("base", "adapter", "expansion_queries", "exposure", "seed")
 """Fields of the configuration that can be given with --keep-items; the others decide the item side."""
@@ -88,7 +89,8 @@ def train(
         bool,
         typer.Option(
             "--paper",
-            help="The paper's own choices for all of these but the base, its prompts, --backend and --seed.",
+            help="The paper's own choices (docs/paper.md). Of the options above, those that describe the data may be "
+            f"given too, and {PAPER_OPTIONS}.",
         ),
     ] = False,
     ignore_memory: Annotated[
@@ -285,6 +287,7 @@ def _config(given: dict[str, Any], size: str, paper: bool) -> IreneConfig:
     from pydantic import ValidationError
 
     from metaxc.irene import SIZES, Irene, IreneConfig
+    from metaxc.irene.config import merge_settings
 
     if size not in SIZES:
         raise ConfigError("Unknown size", got=size, expected=" or ".join(SIZES))
@@ -292,9 +295,12 @@ def _config(given: dict[str, Any], size: str, paper: bool) -> IreneConfig:
     if paper:
         start = Irene.paper().config.model_dump()
         _check_paper(given, size, start)
-        given = {name: given[name] for name in PAPER_LEAVES_OPEN if name in given}
+        opened = {
+            path.split(".")[0] for path in PAPER_LEAVES_OPEN
+        }  # what else was given says what the paper says
+        given = {name: value for name, value in given.items() if name in opened}
     try:
-        return IreneConfig.model_validate({**start, **given})
+        return IreneConfig.model_validate(merge_settings(start, given))
     except ValidationError as error:
         raise invalid_option(error) from error
 
@@ -303,20 +309,25 @@ def _check_paper(given: dict[str, Any], size: str, paper: dict[str, Any]) -> Non
     """Raise where an option says something else than the paper, which --paper would have to ignore."""
     ignored = [f"--size {size}"] if size != "default" else []
     for name, value in given.items():
-        decided = paper[name]
-        for option, one in value.items() if isinstance(value, dict) else [(name, value)]:
-            if (
-                name not in PAPER_LEAVES_OPEN
-                and (decided[option] if isinstance(value, dict) else decided) != one
-            ):
+        if name in PAPER_LEAVES_OPEN:
+            continue
+        nested = isinstance(value, dict)
+        for option, one in value.items() if nested else [(name, value)]:
+            decided = paper[name][option] if nested else _paper_value(paper, name)
+            if decided != one and f"{name}.{option}" not in PAPER_LEAVES_OPEN:
                 ignored.append(f"--{option.replace('_', '-')} {one}")
     if ignored:
         raise ConfigError(
             "--paper decides this, so another value cannot be given with it",
             got=", ".join(ignored),
-            expected="with --paper only --base, its prompts, --backend and --seed",
+            expected=f"with --paper only {PAPER_OPTIONS}",
             fix="leave --paper out, or these options; with --encoder FOLDER, give --no-adapter too",
         )
+
+
+def _paper_value(paper: dict[str, Any], name: str) -> Any:
+    """What --paper takes for a field, as an option would give it."""
+    return "one_vs_all" if name == "classifiers" else paper[name]
 
 
 def _is_trained(out: Path, inputs: str, overwrite: bool) -> bool:

@@ -6,8 +6,7 @@ that is between them; its constants are chosen on pseudo-novel items (`metaxc.tu
 no clicks rank fairly together. The queries that clicked a new item first vote for its neighbours
 (`metaxc.selectors.voting`) and count as a small classifier of its own.
 
-The parts are exchangeable. Another selector over other vectors makes another method of the same model:
-`metaxc.research.baselines` has NGAME and DEXA.
+The parts are exchangeable: `metaxc.research.baselines` has NGAME and DEXA, with other selectors and vectors.
 """
 
 from __future__ import annotations
@@ -72,11 +71,11 @@ class Emmett:
         neighbour_vectors: (m, dim) those at the selector's rows; if None the observed classifiers, scaled by trust.
         expansion: Expands queries by similar training queries; None for no expansion.
         trained_on: What the model has learnt from, so that nobody evaluates it on that; None if unknown.
+        selects_itself: Whether an observed item's own classifier may be among those that inform it, as in the paper.
 
     Example:
         >>> model = Emmett.load("model")  # doctest: +SKIP
-        >>> model.search(["marathon gear"], k=3)  # doctest: +SKIP
-        >>> model.explain("minimalist running sandals").neighbours  # doctest: +SKIP
+        >>> model.search(["marathon gear"], k=3), model.explain("running sandals").neighbours  # doctest: +SKIP
     """
 
     def __init__(
@@ -99,6 +98,7 @@ class Emmett:
         neighbour_vectors: Floats | None = None,
         expansion: QueryExpansion | None = None,
         trained_on: TrainingRecord | None = None,
+        selects_itself: bool = False,
     ):
         self.encoder = encoder
         self.classifiers = classifiers
@@ -115,6 +115,7 @@ class Emmett:
         self.custom_neighbour_vectors = neighbour_vectors
         self.expansion = expansion
         self.trained_on = trained_on
+        self.selects_itself = selects_itself
         self.generator = generator
         self.items = items
         self.observed = observed
@@ -158,8 +159,8 @@ class Emmett:
     @cached_property
     def pipeline(self) -> MetaClassifierPipeline:
         """What makes meta-classifiers."""
-        named = len(self.neighbour_vectors) == len(self.classifiers)
-        named = named and not isinstance(self.selector, ClusterSelector)
+        by_cluster = isinstance(self.selector, ClusterSelector)
+        named = len(self.neighbour_vectors) == len(self.classifiers) and not by_cluster
         can_grow = isinstance(self.selector, NearestSelector) and self.custom_neighbour_vectors is None
         observed = self.items.take(self.observed) if named else None
         return MetaClassifierPipeline(
@@ -169,6 +170,7 @@ class Emmett:
             self.neighbours,
             self.neighbour_prior,
             FewShotFitter(self.embeddings),
+            self.selects_itself,
         )
 
     @property
@@ -254,8 +256,7 @@ class Emmett:
         *,
         exposure: float | None = None,
     ) -> list[Hits]:
-        """The k best items for each query, best first; fewer where there are fewer. From 100,000 items on, where faiss
-        is installed, an index finds nearly all of them (`metaxc.index.array_search`).
+        """The k best items for each query, best first; of 100,000 items or more an index finds nearly all of them.
 
         Args:
             queries: Texts, or (n, dim) query embeddings.
@@ -354,8 +355,8 @@ class Emmett:
             raise DataError("An item with this id already exists", got=repr(known[0]), fix="use a new id")
         self._vector_search.extend(self.represent(texts, revealed))
         self.items = self.items.extended(Texts(ids, texts))
-        self.__dict__.pop("novel", None)
-        self.__dict__.pop("_rows_by_text", None)
+        for outdated in ("novel", "_rows_by_text"):
+            self.__dict__.pop(outdated, None)
 
     def _embed_revealed(self, revealed: Revealed | None, items: int) -> RevealedQueries | None:
         return None if revealed is None else RevealedQueries.embed(revealed, items, self.embed_queries)
@@ -371,8 +372,7 @@ class Emmett:
         return compute_fingerprint(self)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the model folder atomically. A selector that calls a function is not written and must be passed to
-        `load` again.
+        """Write the model folder atomically, without a selector that calls a function: `load` needs that again.
 
         Args:
             folder: A new or empty folder.

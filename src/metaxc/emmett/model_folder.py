@@ -86,6 +86,7 @@ def write_model(folder: Path, model: Emmett, overwrite: bool = False) -> None:
                 "selector": selector_kind(model.selector),
                 "calibration": model.calibration.model_dump(),
                 "memory": None if model.expansion is None else model.expansion.config.model_dump(),
+                "selects_itself": model.selects_itself,
                 "encoder_fingerprint": model.encoder.fingerprint,
                 "about": model.about,
             },
@@ -102,6 +103,7 @@ class ModelConfig(BaseModel):
     selector: str = NearestSelector.kind
     calibration: dict[str, Any]
     memory: dict[str, float] | None = None
+    selects_itself: bool = False
     encoder_fingerprint: str
     about: dict[str, Any]
 
@@ -203,6 +205,7 @@ def _read_parts(
         "neighbour_vectors": selected.get("bank"),
         "expansion": expansion,
         "trained_on": TrainingRecord.load(folder / "trained_on.safetensors"),
+        "selects_itself": config.selects_itself,
     }
 
 

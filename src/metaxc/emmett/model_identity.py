@@ -65,6 +65,8 @@ def compute_fingerprint(model: Emmett) -> str:
             del calibration[name]
     if not any(calibration["exposure_bonus"]):
         del calibration["exposure_bonus"]
+    if model.selects_itself:
+        calibration["selects_itself"] = True
     expansion = model.expansion
     return json_digest(
         [
@@ -97,6 +99,7 @@ def item_fingerprint(model: Emmett) -> str:
             model.generator.kind,
             model.generator.settings(),
             repr(model.selector),
+            *(["selects itself"] if model.selects_itself else []),
             [model.items.ids[row] for row in model.observed.tolist()],
             _digests(_item_arrays(model)),
         ]

@@ -58,6 +58,7 @@ class MetaClassifierPipeline:
         neighbours: K, how many neighbours inform an item.
         neighbour_prior: Clicks at which a neighbour's classifier has half its weight.
         few_shot: Fits classifiers to first clicks.
+        selects_itself: Whether an item that is in the pool may be its own neighbour, as the paper's selector has it.
     """
 
     pool: NeighbourPool
@@ -66,6 +67,7 @@ class MetaClassifierPipeline:
     neighbours: int
     neighbour_prior: float
     few_shot: FewShotFitter
+    selects_itself: bool = False
 
     def run(
         self,
@@ -87,7 +89,8 @@ class MetaClassifierPipeline:
             texts: (n,) their texts, for selectors that read them.
             revealed: Their first clicked queries.
             classifiers: Their own classifiers, where these are known; otherwise fitted to the revealed queries.
-            itself: (n,) the row of the pool that each item is itself, −1 for none: no item informs itself.
+            itself: (n,) the row of the pool that each item is itself, −1 for none: no item informs itself, unless
+                `selects_itself`.
             votes: Whether revealed queries vote for the neighbours.
             evidence: Whether revealed queries count as a small classifier of the item's own.
             exclude: Ids of neighbours to leave out after selection.
@@ -96,7 +99,11 @@ class MetaClassifierPipeline:
         seconds = {} if seconds is None else seconds
         with timed(seconds, "select"):
             selection = self.pool.select(
-                embeddings, self.neighbours, texts, revealed if votes else None, itself
+                embeddings,
+                self.neighbours,
+                texts,
+                revealed if votes else None,
+                None if self.selects_itself else itself,
             )
             selection, excluded = self._exclude(selection, exclude)
         with timed(seconds, "generate"):

@@ -6,7 +6,7 @@ A novel item takes from its nearest observed items; a query can do the same with
 
 where m is the mean embedding of the items that a training query clicked. Nothing is trained and no item vector changes.
 It costs one search among the training queries, through an index where there are many, and their memory
-(docs/results.md has the gains). Whether it is used,
+(`metaxc bench ablations` has a row without it). Whether it is used,
 and how strongly, is chosen on pseudo-novel items.
 """
 

@@ -11,8 +11,9 @@ expands queries (`metaxc.emmett.expansion_module`) or varies the exposure from q
   with gelu(x) − gelu(−x) = x;
 - a prompt: its tokens stand before the query, but are not in the adapter's mean. The first special token takes them
   out again: it has minus their number as its weight, and their mean as its vector;
-- a static encoder: `StaticEmbedding`; the query layer: `Dense`; the exposure: the bias of a last `Dense`, unless it
-  follows the response of the classifiers (`metaxc.emmett.exposure_module`).
+- a static encoder: `StaticEmbedding`; the query layer: `Dense`, with `LayerNorm` where it is a transformer layer; the
+  exposure: the bias of a last `Dense`, unless it follows the response of the classifiers
+  (`metaxc.emmett.exposure_module`).
 
 Equal up to rounding for queries of up to `TowerRecord.equal_tokens` word pieces: of longer ones the transformer and the
 token bag of a model read different numbers of tokens, here they read the same. The folder has no route for documents:
@@ -33,6 +34,7 @@ from torch import nn
 
 from metaxc.arrays import Floats
 from metaxc.artifacts import atomic_folder, save_json
+from metaxc.classifiers import QueryTransformer
 from metaxc.emmett.model import Emmett
 from metaxc.emmett.scoring import ClassifierResponse
 from metaxc.encoders import Encoder
@@ -279,9 +281,12 @@ def _query_modules(model: Emmett, expansion: bool, varies: bool, exposure: float
 
     dim = model.encoder.dim
     modules: list[Any] = []
-    if model.classifiers.query_layer is not None:
-        layer = torch.from_numpy(np.array(model.classifiers.query_layer))
-        modules += [_linear((torch.eye(dim) + layer).T.contiguous()), Normalize()]
+    layer = model.classifiers.query_layer
+    if isinstance(layer, QueryTransformer):
+        modules += _transformer_modules(layer)
+    elif layer is not None:
+        weight = torch.eye(dim) + torch.from_numpy(np.array(layer))
+        modules += [_linear(weight.T.contiguous()), Normalize()]
     if expansion and model.expansion is not None:
         from metaxc.emmett.expansion_module import ExpandQueries
 
@@ -294,6 +299,34 @@ def _query_modules(model: Emmett, expansion: bool, varies: bool, exposure: float
     bias = torch.zeros(dim + 1)
     bias[-1] = exposure
     return [*modules, _linear(torch.eye(dim + 1, dim), bias)]
+
+
+def _transformer_modules(layer: QueryTransformer) -> list[Any]:
+    """The modules of a transformer query layer: x + A x is one linear layer, and what the feed-forward layers add to is
+    passed around them by gelu(x) − gelu(−x) = x."""
+    from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm
+
+    dim = layer.attention.in_features
+    same, nothing = torch.eye(dim), torch.zeros(dim)
+
+    def norm(given: nn.LayerNorm) -> Any:
+        module = LayerNorm(dim)
+        module.norm.load_state_dict(given.state_dict())
+        return module
+
+    return [
+        _linear(same + layer.attention.weight, layer.attention.bias),
+        norm(layer.attention_norm),
+        Dense(
+            dim,
+            layer.hidden.out_features + 2 * dim,
+            activation_function=nn.GELU(),
+            init_weight=torch.cat([layer.hidden.weight, same, -same]),
+            init_bias=torch.cat([layer.hidden.bias, nothing, nothing]),
+        ),
+        _linear(torch.cat([layer.out.weight, same, -same], dim=1), layer.out.bias),
+        norm(layer.out_norm),
+    ]
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Any:

@@ -6,7 +6,7 @@ as vectors and learn nothing, and queries are scored as they are served, with th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 
 import numpy as np
@@ -52,7 +52,8 @@ class FixedItems:
         rows: (n,) the queries among them that the trainer's rows mean.
         items: (items, dim + 1) float32 vectors.
         exposure: The last coordinate of every query; as it is served it differs a little from query to query.
-        query_layer: (dim, dim) float32 or None; as in `metaxc.classifiers.Classifiers`.
+        query_layer: What queries go through before they are scored (`metaxc.classifiers.Classifiers.query_function`);
+            None for nothing.
         token_dropout: Share of the tokens left out while training.
     """
 
@@ -65,14 +66,14 @@ class FixedItems:
         items: Floats,
         *,
         exposure: float = 0.0,
-        query_layer: Floats | None = None,
+        query_layer: Callable[[Tensor], Tensor] | None = None,
         token_dropout: float = 0.0,
     ):
         # torch warns of arrays that cannot be written to, such as those of a memory-mapped file.
         self.items = torch.from_numpy(np.require(items, np.float32, "W"))
         self.queries, self.rows = queries, rows
         self.exposure, self.token_dropout = exposure, token_dropout
-        self.query_layer = None if query_layer is None else torch.from_numpy(np.asarray(query_layer))
+        self.query_layer = query_layer
         self._module = nn.Module()
         self._module.tower = tower
         self._module.log_scale = nn.Parameter(torch.tensor(log_scale))
@@ -112,7 +113,7 @@ class FixedItems:
             kept = (torch.rand(len(tokens)) >= self.token_dropout).float()
         embedded: Tensor = self.tower(x, tokens, offsets, kept)
         if self.query_layer is not None:
-            embedded = functional.normalize(embedded + embedded @ self.query_layer, dim=1)
+            embedded = self.query_layer(embedded)
         return functional.pad(embedded, (0, 1), value=self.exposure)
 
 
@@ -125,7 +126,7 @@ def train_query_tower(
     config: AdapterConfig,
     *,
     exposure: float = 0.0,
-    query_layer: Floats | None = None,
+    query_layer: Callable[[Tensor], Tensor] | None = None,
     seed: int = 0,
 ) -> Adapted:
     """An encoder with another query tower, trained from the present one; the given encoder does not change.
@@ -138,7 +139,7 @@ def train_query_tower(
         clicks: (n, items); every row has a click.
         config: How to train; its extent, clusters and mined negatives are not used.
         exposure: The last coordinate of every query; as it is served it differs a little from query to query.
-        query_layer: As in `metaxc.classifiers.Classifiers`.
+        query_layer: As in `FixedItems`.
         seed: Decides the order of the queries, the choice among a query's clicks, and the dropout.
     """
     towers = encoder.towers

@@ -9,9 +9,10 @@ import torch
 from metaxc.array_checks import AGAIN
 from metaxc.artifacts import Arrays, load_arrays, load_json, save_arrays, save_json
 from metaxc.errors import ModelError
+from metaxc.generators.episode import Episode
 from metaxc.generators.gated import Gated
 from metaxc.generators.generator import Combine, Generator, Sum, TorchGenerator, WeightedSum, gather
-from metaxc.generators.generator_training import Episode, GeneratorTraining, train_generator
+from metaxc.generators.generator_training import GeneratorTraining, TransformerConfig, train_generator
 from metaxc.generators.transformer import PostNormTransformer, ResidualTransformer
 
 KINDS: dict[str, type[TorchGenerator]] = {
@@ -32,6 +33,7 @@ __all__ = [
     "ResidualTransformer",
     "Sum",
     "TorchGenerator",
+    "TransformerConfig",
     "WeightedSum",
     "gather",
     "load_generator",

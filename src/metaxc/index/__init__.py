@@ -3,6 +3,7 @@
 from metaxc.index.array_search import ArraySearch
 from metaxc.index.exact import ExactIndex
 from metaxc.index.interface import (
+    KINDS,
     SCAN_FROM,
     Index,
     build_index,
@@ -15,6 +16,7 @@ from metaxc.index.scan import ScanIndex
 from metaxc.index.topk import best_rows, top_k
 
 __all__ = [
+    "KINDS",
     "SCAN_FROM",
     "ArraySearch",
     "ExactIndex",

@@ -23,6 +23,15 @@ SCAN_DIM = 64
 """Number of dimensions from which `scan` is chosen. A code of few dimensions is too coarse: recall@10 at 100,000
 clustered vectors is 0.91, 0.967, 0.998, 1.000 with 16, 32, 64, 128 dimensions; and with few, `exact` is fast anyway."""
 
+IVF_FROM = 500_000
+"""Number of vectors from which `ivf` is chosen. Scanning all codes takes time in proportion to their number, `ivf`
+about to its square root where the vectors form groups. Where they form none, it scans all codes too and is slower, and
+neither finds nearly all: `ivf` is tuned on mixtures of stored vectors, and queries that are unlike these find less
+(docs/scale.md has the figures)."""
+
+IVF_RECALL = 0.99
+"""Recall@10 that is asked of `ivf` where nobody asked for it."""
+
 KINDS: dict[str, type[ExactIndex | ScanIndex]] = {
     kind.kind: kind for kind in (ExactIndex, ScanIndex, IVFIndex)
 }
@@ -79,14 +88,14 @@ def choose_index(count: int, dim: int, kind: str | None = None) -> tuple[Index, 
     Args:
         count: Number of vectors.
         dim: Length of a vector.
-        kind: "exact", "scan" or "ivf"; if None, `choose_kind` decides, which never chooses "ivf".
+        kind: "exact", "scan" or "ivf"; if None, `choose_kind` decides.
 
     Returns:
         An empty index, and the reason for its kind.
     """
     if kind is None:
         chosen, reason = choose_kind(count, dim)
-        return chosen(dim), reason
+        return (IVFIndex(dim, recall=IVF_RECALL) if chosen is IVFIndex else chosen(dim)), reason
     if kind not in KINDS:
         raise DataError(
             "There is no such kind of index",
@@ -98,12 +107,7 @@ def choose_index(count: int, dim: int, kind: str | None = None) -> tuple[Index, 
 
 
 def choose_kind(count: int, dim: int) -> tuple[type[ExactIndex | ScanIndex], str]:
-    """The class of the index for `count` vectors of length `dim`, `exact` or `scan`, and the reason for the choice.
-
-    `ivf` is not chosen by itself yet: benchmarks/index_millions.py has not compared it with `scan`, so nobody knows
-    from which number on it is better. It is used where it is asked for, with `kind="ivf"` in `choose_index` and
-    `build_index`, and by `metaxc.index.array_search`.
-    """
+    """The class of the index for `count` vectors of length `dim`, and the reason for the choice."""
     if count < SCAN_FROM:
         return ExactIndex, (
             f"exact: {count:,} vectors; below {SCAN_FROM:,}, comparing all of them is fast enough"
@@ -117,6 +121,11 @@ def choose_kind(count: int, dim: int) -> tuple[type[ExactIndex | ScanIndex], str
     except MetaxcError as error:
         return ExactIndex, (
             f"exact: {count:,} vectors; scanning 4-bit codes would be faster, but faiss is not installed ({error.fix})"
+        )
+    if count >= IVF_FROM:
+        return IVFIndex, (
+            f"ivf: {count:,} vectors; from {IVF_FROM:,} on, lists of 4-bit codes are scanned as far as a recall@10 of "
+            f"{IVF_RECALL} takes on these vectors"
         )
     return ScanIndex, (
         f"scan: {count:,} vectors; from {SCAN_FROM:,} on, scanning 4-bit codes is faster than comparing all vectors"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition
@@ -37,11 +38,17 @@ class VectorTable:
         self.dim = dim
         self.count = 0
         self.keys: Keys = np.empty(MIN_CAPACITY, np.int64)
-        self.vectors: Floats = np.empty((MIN_CAPACITY, dim), np.float32)
+        self._rows = _GrowingRows(dim)
+        self._rows.resize(MIN_CAPACITY)
         self._row_of: dict[int, int] = {}
 
     def __contains__(self, key: int) -> bool:
         return key in self._row_of
+
+    @property
+    def vectors(self) -> Floats:
+        """(capacity, dim): the vectors, in the first `count` rows. Not to be kept: the rows may move when it grows."""
+        return self._rows.array
 
     def upsert(self, keys: Keys, vectors: Floats) -> Rows:
         """Store the vectors (n, dim) and return their rows (n,).
@@ -63,7 +70,7 @@ class VectorTable:
     def adopt(self, keys: Keys, vectors: Floats) -> None:
         """Let an empty table have the vectors (n, dim) of the keys (n,), without a copy where they may be written."""
         self.keys = keys if keys.flags.writeable else keys.copy()
-        self.vectors = vectors if vectors.flags.writeable else vectors.copy()
+        self._rows.adopt(vectors if vectors.flags.writeable else vectors.copy())
         self.count = len(keys)
         self._row_of = dict(zip(keys.tolist(), range(len(keys)), strict=True))
         if self.count < MIN_CAPACITY:
@@ -125,10 +132,66 @@ class VectorTable:
         return self.keys[: self.count].copy(), self.vectors[: self.count].copy()
 
     def _resize(self, capacity: int) -> None:
-        keys, vectors = np.empty(capacity, np.int64), np.empty((capacity, self.dim), np.float32)
-        used = min(capacity, len(self.keys))
-        keys[:used], vectors[:used] = self.keys[:used], self.vectors[:used]
-        self.keys, self.vectors = keys, vectors
+        keys, used = np.empty(capacity, np.int64), min(capacity, len(self.keys))
+        keys[:used] = self.keys[:used]
+        self._rows.resize(capacity)
+        self.keys = keys
+
+
+class _GrowingRows:
+    """An array (capacity, dim) float32 that grows without a copy: the system moves its pages to other addresses.
+
+    Copying a million vectors of 385 dimensions when one more is inserted took two seconds, in which no search could
+    run. Memory that no row has been written to is not taken from the system.
+
+    Args:
+        dim: Length of a row.
+    """
+
+    def __init__(self, dim: int):
+        self.array: Floats = np.empty((0, dim), np.float32)
+        self._memory: mmap.mmap | None = None
+
+    def adopt(self, array: Floats) -> None:
+        """Have an array that was made elsewhere; it is copied once, when it first grows."""
+        self.array, self._memory = array, None
+
+    def resize(self, capacity: int) -> None:
+        """Have this many rows, of which the first are those from before."""
+        dim = self.array.shape[1]
+        if self._memory is not None and self._resize_in_place(4 * capacity * dim):
+            self.array = _rows_in(self._memory, dim)
+            return
+        before, used = self.array, min(capacity, len(self.array))
+        self._memory = _allocate(4 * capacity * dim)
+        self.array = _rows_in(self._memory, dim)
+        self.array[:used] = before[:used]
+
+    def _resize_in_place(self, size: int) -> bool:
+        """Whether the memory has a new size; not where the system cannot do so, or somebody keeps a view of it."""
+        memory, dim = self._memory, self.array.shape[1]
+        assert memory is not None
+        self.array = np.empty((0, dim), np.float32)  # memory that an array refers to cannot be moved
+        try:
+            memory.resize(size)
+        except (BufferError, OSError, SystemError, ValueError):
+            self.array = _rows_in(memory, dim)
+            return False
+        return True
+
+
+def _allocate(size: int) -> mmap.mmap:
+    """Memory of the process itself that can be resized."""
+    if not hasattr(mmap, "MAP_ANONYMOUS"):
+        return mmap.mmap(-1, size)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):  # as NumPy does for large arrays
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
+def _rows_in(memory: mmap.mmap, dim: int) -> Floats:
+    return np.frombuffer(memory, np.float32).reshape(-1, dim)
 
 
 class ReadWriteLock:

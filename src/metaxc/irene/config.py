@@ -16,6 +16,9 @@ from metaxc.encoders.pretrained import DEFAULT
 from metaxc.errors import ConfigError
 from metaxc.generators import GeneratorTraining
 
+TRANSFORMERS = ("transformer", "post_norm")
+"""The generators that are transformers."""
+
 
 class MetaTrainingConfig(BaseModel):
     """What a generator sees in training. Only research changes these."""
@@ -27,8 +30,10 @@ class MetaTrainingConfig(BaseModel):
         description="items that a generator learns from: those that its encoder has not seen (needs two folds), or, as "
         "in the paper, the observed items",
     )
-    neighbour_input: Literal["classifiers", "embeddings", "centroids"] = Field(
-        "classifiers", description="what of its neighbours an item is made of; the others are ablations"
+    neighbour_input: Literal["classifiers", "embeddings", "centroids", "none"] = Field(
+        "classifiers",
+        description="what of its neighbours an item is made of; the others are ablations. none: a transformer is "
+        "trained and served without neighbours, the control that shows what they bring",
     )
     include_self: bool = Field(
         False, description="an observed item sees its own classifier in training; an ablation, it misleads"
@@ -85,6 +90,11 @@ class IreneConfig(BaseModel):
         ge=0,
         description="training queries kept for query expansion, at most; 0 for no expansion (as in the paper)",
     )
+    observed_items: Literal["classifier", "generator"] = Field(
+        "classifier",
+        description="how items with clicks are ranked: by their own classifiers, calibrated on pseudo-novel items; or, "
+        "as in the paper, by the generator, like novel items, with their own classifiers among those selected",
+    )
     folds: int = Field(
         3,
         ge=0,
@@ -115,13 +125,26 @@ class IreneConfig(BaseModel):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> IreneConfig:
+        if self.observed_items == "generator" and self.folds:
+            raise ValueError(
+                "observed_items 'generator' leaves nothing to choose on folds of pseudo-novel items: set folds to 0"
+            )
+        if self.meta_training.neighbour_input == "none" and self.generator not in TRANSFORMERS:
+            raise ValueError(
+                f"neighbour_input 'none' is a control of {' and '.join(TRANSFORMERS)}: without neighbours the "
+                f"generator {self.generator!r} is the item's embedding alone"
+            )
+        return self
+
 
 SIZES: dict[str, dict[str, Any]] = {
     "fast": {"encoder": "static", "folds": 1},
     "default": {},
 }
 """What differs from the defaults of `IreneConfig`, by the name of a size. `fast` needs no transformer, neither to train
-nor to serve; docs/results.md has what each costs and brings."""
+nor to serve; `metaxc bench main` compares them."""
 
 
 def with_options(config: IreneConfig, options: dict[str, Any]) -> IreneConfig:

@@ -11,7 +11,8 @@ from scipy.sparse import csr_array
 
 from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers, OneVsAllConfig, centroid, one_vs_all, ridge
-from metaxc.emmett import QueryExpansion
+from metaxc.emmett import Calibration, QueryExpansion
+from metaxc.emmett.scoring import MOST
 from metaxc.generators import (
     Combine,
     Episode,
@@ -24,6 +25,7 @@ from metaxc.generators import (
     train_generator,
 )
 from metaxc.generators.generator_training import TrainedGenerator
+from metaxc.generators.transformer import POST_NORM_HIDDEN
 from metaxc.irene.config import IreneConfig
 from metaxc.selectors import NearestSelector
 from metaxc.tuning import CombineChoice
@@ -41,9 +43,22 @@ class ConfiguredParts:
     def keeps_neighbour_vectors(self) -> bool:
         """Whether novel items are informed by something else than the observed items' own classifiers."""
         return (
-            self.config.meta_training.neighbour_input != "classifiers"
+            self.config.meta_training.neighbour_input in ("embeddings", "centroids")
             or self.config.training.train_classifiers
         )
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration, when it is given and not to be chosen: that of a model that ranks observed items by the
+        generator, whose clicks then neither end their novelty nor add anything to it."""
+        if self.config.observed_items == "classifier":
+            return None
+        return Calibration(own=0.0, novelty_prior=MOST)
+
+    @property
+    def reads_clicks(self) -> bool:
+        """Whether the generator is told of the neighbours' clicks, which it sees by the trust in their classifiers."""
+        return self.config.training.transformer.neighbour_features
 
     def generator_kinds(self, folds: int) -> tuple[str, ...]:
         """The kinds of generator to compare, the simplest first; with one fold alone no gate could be trained on items
@@ -87,13 +102,20 @@ class ConfiguredParts:
         torch.manual_seed(self.seed)
         dim, depth = episodes[0].items.shape[1], self.config.training.depth
         start = (combine.strength, combine.temperature)
+        how = self.config.training.transformer
+        inputs = {
+            "features": int(how.neighbour_features),
+            "alone": int(self.config.meta_training.neighbour_input == "none"),
+        }
         makers: dict[str, Callable[[], TorchGenerator]] = {
             "combine": lambda: Combine(*start),
             "gated": lambda: Gated(*start),
             "sum": Sum,
             "weighted_sum": lambda: WeightedSum(combine.neighbours),
-            "transformer": lambda: ResidualTransformer(dim, depth, *start),
-            "post_norm": lambda: PostNormTransformer(dim, depth),
+            "transformer": lambda: ResidualTransformer(dim, depth, *start, hidden=how.hidden or 0, **inputs),
+            "post_norm": lambda: PostNormTransformer(
+                dim, depth, how.hidden or POST_NORM_HIDDEN, zero_start=how.zero_start, **inputs
+            ),
         }
         return train_generator(makers[kind](), episodes, self.config.training, seed=self.seed)
 

@@ -158,7 +158,7 @@ class _QueryRetraining:
             csr_array(self.clicks[rows]),
             self.config.adapter,
             exposure=self.exposure,
-            query_layer=self.model.classifiers.query_layer,
+            query_layer=self.model.classifiers.query_function,
             seed=self.config.seed,
         )
 
@@ -298,6 +298,7 @@ class _QueryRetraining:
             neighbour_vectors=model.custom_neighbour_vectors,
             expansion=side.expansion,
             trained_on=record if model.trained_on is None else model.trained_on.join(record),
+            selects_itself=model.selects_itself,
         )
 
     def _about(self, side: QuerySide, compared: Compared) -> dict[str, Any]:

@@ -330,6 +330,7 @@ class TrainingRun:
             "expansion": expansion,
             "selector": NearestSelector(embeddings),
             "trained_on": TrainingRecord.of(self.dataset),
+            "selects_itself": self.config.observed_items == "generator",
             "about": self._about(constants, encoder, trained.losses),
         }
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
@@ -34,6 +34,15 @@ BATCH_ROWS = 4_096
 LOCK = ".represent.lock"
 UNFINISHED = re.compile(r"\..+\.parquet\.[^.]+\.part\.parquet")
 """Names of what a killed process leaves of `atomic_file`."""
+
+
+class HasRows(Protocol):
+    """A partition of any kind of input."""
+
+    @property
+    def rows(self) -> int:
+        """How many it has."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -83,23 +92,14 @@ class PartitionWriter:
         record = partition.record(self.identity)
         if is_complete(partition, record):  # by a worker that was lost before it could say so
             return partition.rows
-        if self.represent.identity != self.identity:
-            raise ConfigError(
-                "A worker has another model than the machine that gave it the work",
-                got=f"{self.represent.folder}: {str(self.represent.identity['model'])[:16]}",
-                expected=str(self.identity["model"])[:16],
-                fix="put the same model under this path on every machine",
-            )
+        check_worker(self.represent, self.identity)
         try:
             make_folder(partition.output.parent)
             with atomic_file(partition.output) as new:
                 self._write(partition, record, new)
         except (DataError, pa.ArrowException) as error:
-            raise DataError(
-                "A partition of the input cannot be represented",
-                got=f"{partition.source}, row group {partition.row_group}: {error}",
-                fix="correct the file, and run the command again with --overwrite: other files keep their outputs",
-            ) from error
+            place = f"{partition.source}, row group {partition.row_group}"
+            raise unusable_partition(place, error) from error
         return partition.rows
 
     def _write(self, partition: Partition, record: dict[str, object], new: Path) -> None:
@@ -156,17 +156,29 @@ def represent_files(
     source = Path(os.path.abspath(source))  # workers have other current folders
     folder = claim_place(Path(out), [represent.folder, source])
     partitions = list_partitions(source, folder)
-    with _locked(folder):
+    with lock_output(folder):
         pending = _find_pending(partitions, folder, represent.identity, overwrite)
-        total = sum(one.rows for one in partitions)
-        done = total - sum(one.rows for one in pending)
-        report(done, total)
+        writer = PartitionWriter(represent, represent.identity)
         try:
-            for rows in engine(PartitionWriter(represent, represent.identity), pending) if pending else ():
-                done += rows
-                report(done, total)
+            return write_partitions(writer, partitions, pending, engine, report)
         finally:
             _remove_unfinished(folder)
+
+
+def write_partitions(
+    writer: Callable[[Any], int],
+    partitions: Sequence[HasRows],
+    pending: Sequence[HasRows],
+    engine: Engine,
+    report: Callable[[int, int], None],
+) -> RepresentedFiles:
+    """Have an engine write the partitions that are missing, and report the rows that are done."""
+    total = sum(one.rows for one in partitions)
+    done = total - sum(one.rows for one in pending)
+    report(done, total)
+    for rows in engine(writer, pending) if pending else ():
+        done += rows
+        report(done, total)
     return RepresentedFiles(len(partitions), total, len(partitions) - len(pending))
 
 
@@ -195,14 +207,7 @@ def list_partitions(source: Path, folder: Path) -> list[Partition]:
                 got=f"{file}: {error}",
                 expected="a Parquet file, or a folder with Parquet files",
             ) from error
-        names = metadata.schema.to_arrow_schema().names
-        if TEXT not in names or VECTOR in names:
-            raise DataError(
-                "An input file does not have the columns that are needed",
-                got=f"{file}: {', '.join(names)}",
-                expected=f"a column {TEXT!r} and others, such as 'id', but none with the name {VECTOR!r}",
-                fix="rename the columns",
-            )
+        check_columns(file, metadata.schema.to_arrow_schema().names)
         for group in range(metadata.num_row_groups):
             output = folder / place.with_name(f"{place.stem}-{group:05d}.parquet")
             rows = metadata.row_group(group).num_rows
@@ -213,6 +218,37 @@ def list_partitions(source: Path, folder: Path) -> list[Partition]:
             "The input has no rows", got=source, expected="a Parquet file, or a folder with Parquet files"
         )
     return found
+
+
+def check_columns(place: Path, names: Sequence[str]) -> None:
+    """Raise a `DataError` where an input has no column of texts, or one with the name of the vectors."""
+    if TEXT not in names or VECTOR in names:
+        raise DataError(
+            "An input file does not have the columns that are needed",
+            got=f"{place}: {', '.join(names)}",
+            expected=f"a column {TEXT!r} and others, such as 'id', but none with the name {VECTOR!r}",
+            fix="rename the columns",
+        )
+
+
+def check_worker(represent: RepresentBatch, identity: dict[str, object]) -> None:
+    """Raise where the model of this process is not the one of the machine that gave the work."""
+    if represent.identity != identity:
+        raise ConfigError(
+            "A worker has another model than the machine that gave it the work",
+            got=f"{represent.folder}: {str(represent.identity['model'])[:16]}",
+            expected=str(identity["model"])[:16],
+            fix="put the same model under this path on every machine",
+        )
+
+
+def unusable_partition(place: str, error: Exception) -> DataError:
+    """The error for a partition whose texts cannot be read or represented."""
+    return DataError(
+        "A partition of the input cannot be represented",
+        got=f"{place}: {error}",
+        fix="correct the input, and run the command again with --overwrite: other partitions keep their vectors",
+    )
 
 
 def read_record(file: Path) -> tuple[dict[str, Any], int] | None:
@@ -252,17 +288,26 @@ def _find_pending(
             complete.add(file)
             continue
         if not overwrite:
-            raise _different(file, found[0], identity, partition)
+            place = f"{found[0].get('source')}, row group {found[0].get('row_group')}"
+            raise different_output(file, found[0], identity, place, partition is not None)
         other.append(file)
     for file in other:  # only after all files were looked at
         file.unlink()
     return [one for one in partitions if one.output not in complete]
 
 
-def _different(
-    file: Path, found: dict[str, Any], identity: dict[str, object], partition: Partition | None
+def different_output(
+    output: Path, found: dict[str, Any], identity: dict[str, object], source: str, is_changed: bool
 ) -> MetaxcError:
-    """The error for an output that does not belong to this model and input."""
+    """The error for an output that does not belong to this model and input.
+
+    Args:
+        output: The file.
+        found: Its record.
+        identity: That of the callable.
+        source: The place in the input that it was made from.
+        is_changed: Whether the input still has this place, with another content.
+    """
     names = {"vectors": "kind", "model": "model", "exposure": "exposure"}
     name = next((name for name in names if found.get(name) != identity[name]), None)
     if name is not None:
@@ -270,11 +315,10 @@ def _different(
         got, expected = str(found.get(name))[:16], str(identity[name])[:16]
     else:
         what = "The output folder has vectors of another input"
-        got = f"{found.get('source')}, row group {found.get('row_group')}"
-        expected = "outputs of this input alone" if partition is None else "the input as it is now"
+        got, expected = source, "the input as it is now" if is_changed else "outputs of this input alone"
     return ConfigError(
         what,
-        got=f"{file}: {got}",
+        got=f"{output}: {got}",
         expected=expected,
         fix="choose another folder, or add --overwrite (in Python: overwrite=True) to replace them",
     )
@@ -287,7 +331,8 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def lock_output(folder: Path) -> Iterator[None]:
+    """Create the output folder, and keep other runs on this machine from writing to it."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError("The output is not a folder", got=folder, expected="a new or empty folder")
     make_folder(folder)

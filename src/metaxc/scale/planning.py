@@ -8,6 +8,7 @@ times what one took on one thread. All measured constants stand at the top, with
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from metaxc.index.array_search import INDEX_FROM
 from metaxc.irene import SIZES, IreneConfig
 from metaxc.irene.model_parts import ConfiguredParts
 from metaxc.irene.training_run import LARGE_FOLD
+from metaxc.scale.learning_costs import one_vs_all_seconds, transformer_seconds
 from metaxc.tuning.fitted_folds import BLOCK, MOST_QUERIES
 from metaxc.tuning.grids import NEIGHBOURS
 from metaxc.tuning.shortlists import BLOCK_SCORES
@@ -264,25 +266,35 @@ def _stage_seconds(workload: Workload, config: IreneConfig) -> dict[str, float]:
     learn = 0.0 if config.encoder == "pretrained" else steps * STEP_SECONDS * wide
     several = config.encoder == "adapted" and adapter.extent is None
     share = 1 - NOVEL_SHARES[0]
-    fit = _neighbour_seconds(share * workload.observed, workload.observed) * wide
+    fit = neighbour_seconds(share * workload.observed, workload.observed, workload.dim)
     queries = validation_queries(workload)
     validate = queries * (VALIDATION_SECONDS + workload.observed * SCORE_SECONDS * wide)
     return {
         "read": STARTUP_SECONDS + TEXT_SECONDS * texts + CLICK_SECONDS * workload.clicks,
-        "encode": texts * (TEXT_SECONDS if config.encoder == "static" else ENCODE_SECONDS * wide),
+        "encode": texts * _encoding_seconds(workload, config),
         "tune": config.folds * (learn + (3 if several else 1) * fit + validate),
         "encoder": learn,
         "embeddings": texts * TEXT_SECONDS,
-        "classifiers": workload.clicks * CLICK_SECONDS,
-        "generator": workload.clicks * CLICK_SECONDS,
-        "index": _neighbour_seconds(workload.observed, workload.items) * wide,
+        "classifiers": workload.clicks * CLICK_SECONDS + one_vs_all_seconds(workload, config) * wide,
+        "generator": workload.clicks * CLICK_SECONDS + transformer_seconds(workload, config) * wide,
+        "index": neighbour_seconds(workload.observed, workload.items, workload.dim),
         "save": STARTUP_SECONDS / 3 + texts * 2 * TEXT_SECONDS,
     }
 
 
-def _neighbour_seconds(items: float, asked: float) -> float:
+def neighbour_seconds(items: float, asked: float, dim: int) -> float:
     """To find the neighbours of so many items, among so many."""
-    return asked * (INDEXED_SECONDS if items >= INDEX_FROM else items * PAIR_SECONDS)
+    return asked * (INDEXED_SECONDS if items >= INDEX_FROM else items * PAIR_SECONDS) * dim / 384
+
+
+def encoding_seconds(texts: float, plan: Plan) -> float:
+    """To embed so many texts with the encoder of a plan, after it was trained."""
+    return texts * (_encoding_seconds(plan.workload, plan.config) + TEXT_SECONDS)
+
+
+def _encoding_seconds(workload: Workload, config: IreneConfig) -> float:
+    """Of a text, by the pretrained encoder."""
+    return TEXT_SECONDS if config.encoder == "static" else ENCODE_SECONDS * workload.dim / 384
 
 
 def smaller_plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
@@ -297,29 +309,46 @@ def smaller_plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
 
 
 def describe_what_fits(plan: Plan, memory: float) -> str:
-    """What would fit into so many bytes of memory: options, or else how many items."""
+    """What would fit into so many bytes of memory: options, or else how many items; and which machine would do."""
     limit = ENOUGH * memory
+    needed = math.ceil(plan.peak.memory / ENOUGH / GIGABYTE)
+    bigger = f"or a machine with {needed:,} GB"
     for options, smaller in smaller_plans(plan):
         if smaller.peak.memory <= limit:
-            return f"{options} fits: about {smaller.peak.memory / GIGABYTE:.1f} GB"
-    share = next(
-        (s for s in (1 / 2**n for n in range(1, 40)) if _fits(plan, s, limit)),
-        0.0,
-    )
+            return f"{options} fits: about {smaller.peak.memory / GIGABYTE:.1f} GB; {bigger}"
+    part = largest_part(plan, limit)
+    if part is None:
+        return f"nothing fits: even an empty data set needs more; {bigger}"
+    fitting = part.workload.items
+    return f"with these options about {fitting:,} items fit, with queries and clicks in proportion; {bigger}"
+
+
+def largest_part(plan: Plan, limit: float, most: int | None = None) -> Plan | None:
+    """The plan of the largest part of the data that fits into so many bytes; None where none does.
+
+    Args:
+        plan: Of everything.
+        limit: Bytes.
+        most: Items at the most.
+    """
+    top = 1.0 if most is None else min(1.0, most / max(plan.workload.items, 1))
+    if _part(plan, top).peak.memory <= limit:
+        return _part(plan, top)
+    share = next((top / 2**n for n in range(1, 40) if _part(plan, top / 2**n).peak.memory <= limit), 0.0)
     if not share:
-        return "nothing fits: even an empty data set needs more"
+        return None
     low, high = share, 2 * share
     for _ in range(10):
         middle = (low + high) / 2
-        low, high = (middle, high) if _fits(plan, middle, limit) else (low, middle)
-    fitting = int(low * plan.workload.items)
-    return f"with these options about {fitting:,} items fit, with queries and clicks in proportion"
+        low, high = (middle, high) if _part(plan, middle).peak.memory <= limit else (low, middle)
+    return _part(plan, low)
 
 
-def _fits(plan: Plan, share: float, limit: float) -> bool:
+def _part(plan: Plan, share: float) -> Plan:
+    """The plan of a share of the data."""
     old = plan.workload
-    counts = {name: int(share * getattr(old, name)) for name in ("items", "observed", "queries", "clicks")}
-    return make_plan(replace(old, **counts), plan.config).peak.memory <= limit
+    counts = {name: round(share * getattr(old, name)) for name in ("items", "observed", "queries", "clicks")}
+    return make_plan(replace(old, **counts), plan.config)
 
 
 def check_memory(plan: Plan, memory: float) -> None:
@@ -329,7 +358,8 @@ def check_memory(plan: Plan, memory: float) -> None:
             "This machine has too little memory for the training",
             got=f"{memory / GIGABYTE:.1f} GB",
             expected=str(plan),
-            fix=f"{describe_what_fits(plan, memory)}; to try all the same, give --ignore-memory",
+            fix=f"{describe_what_fits(plan, memory)}, or several machines (`metaxc plan` lists the ways); to try all "
+            "the same, give --ignore-memory",
         )
 
 

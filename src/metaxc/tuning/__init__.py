@@ -3,7 +3,6 @@
 from metaxc.tuning.calibration import CalibrationChoice, choose_calibration
 from metaxc.tuning.choices import (
     Candidate,
-    Constants,
     ModelParts,
     choose_constants,
     compare_generators,
@@ -11,6 +10,7 @@ from metaxc.tuning.choices import (
     fit_fold,
     learn_fold_encoder,
 )
+from metaxc.tuning.constants import Constants
 from metaxc.tuning.fitted_folds import FittedFold, TuningFold, ValidationQueries
 from metaxc.tuning.grids import CombineChoice, tune_combine, tune_own_classifiers, tune_query_expansion
 from metaxc.tuning.qualities import MixedQuality, Quality, Relevance, ranking_quality

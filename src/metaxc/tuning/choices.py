@@ -8,7 +8,7 @@ validated on one, on all folds when it is kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,13 +18,14 @@ from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import Classifiers
 from metaxc.data.folds import Fold
 from metaxc.emmett import Calibration, ExpansionConfig, QueryExpansion
-from metaxc.emmett.scoring import ClassifierResponse, scale_by_trust
+from metaxc.emmett.scoring import NEIGHBOUR_PRIOR, ClassifierResponse, scale_by_trust
 from metaxc.encoders import Encoder
 from metaxc.encoders.learning import Encoding
 from metaxc.generators import Episode
 from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.selectors import NearestSelector
 from metaxc.tuning.calibration import CalibrationChoice, choose_calibration
+from metaxc.tuning.constants import Constants
 from metaxc.tuning.fitted_folds import FittedFold, TuningFold, zero_shot_quality
 from metaxc.tuning.grids import (
     DEFAULT_COMBINE,
@@ -50,6 +51,14 @@ class ModelParts(Protocol):
     """The exposure of novel items, when it is given and not to be chosen."""
     exposure_cost: float
     """Points of overall accuracy that may be given up so that novel items are found."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """How items with many, few and no clicks rank together, when it is given and not to be chosen."""
+
+    @property
+    def reads_clicks(self) -> bool:
+        """Whether a generator is told of the neighbours' clicks."""
 
     def generator_kinds(self, folds: int) -> tuple[str, ...]:
         """The kinds of generator to compare, the simplest first."""
@@ -77,73 +86,6 @@ class ModelParts(Protocol):
         self, queries: Floats, clicks: csr_array, embeddings: Floats
     ) -> QueryExpansion | None:
         """The training queries that expand a query; None for no expansion."""
-
-
-@dataclass(frozen=True)
-class Constants:
-    """The constants that the folds decided.
-
-    Args:
-        generator: The kind of generator.
-        combine: The combine that it is, or starts at.
-        calibration: How observed and novel items rank together.
-        expansion: How queries are expanded; None for no expansion.
-        pseudo_novel: The quality on the pseudo-novel items that the constants were chosen on, or why there is none.
-        compared: The quality of each kind of generator.
-        exposure_curve: The quality by exposure, for people: what each value costs and brings.
-        adaptation: How far the encoder is adapted to the clicks, 0 (not at all) to 1 (as trained).
-        adaptations: The quality of each extent that was compared.
-        follows_response: Whether the exposure of a query is proportional to the classifiers' response to it.
-    """
-
-    generator: str
-    combine: CombineChoice
-    calibration: Calibration
-    expansion: ExpansionConfig | None
-    pseudo_novel: dict[str, Any]
-    compared: dict[str, Any] = field(default_factory=dict)
-    exposure_curve: list[dict[str, Any]] = field(default_factory=list)
-    adaptation: float = 1.0
-    adaptations: dict[str, Any] = field(default_factory=dict)
-    follows_response: bool = True
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain Python for JSON."""
-        return {
-            "generator": self.generator,
-            "combine": asdict(self.combine),
-            "calibration": self.calibration.model_dump(),
-            "expansion": None if self.expansion is None else self.expansion.model_dump(),
-            "pseudo_novel": self.pseudo_novel,
-            "compared": self.compared,
-            "exposure_curve": self.exposure_curve,
-            "adaptation": self.adaptation,
-            "adaptations": self.adaptations,
-            "follows_response": self.follows_response,
-        }
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Constants:
-        """Restore what `to_dict` returned."""
-        return cls(
-            values["generator"],
-            CombineChoice(**values["combine"]),
-            Calibration(**values["calibration"]),
-            None if values["expansion"] is None else ExpansionConfig(**values["expansion"]),
-            values["pseudo_novel"],
-            values["compared"],
-            values["exposure_curve"],
-            values["adaptation"],
-            values["adaptations"],
-            values["follows_response"],
-        )
-
-    def __str__(self) -> str:
-        calibration = self.calibration.model_dump(exclude={"exposure_bonus", "response_unit"})
-        numbers = {**asdict(self.combine), **calibration, "adaptation": self.adaptation}
-        numbers["query expansion"] = 0.0 if self.expansion is None else self.expansion.strength
-        parts = [f"{name.replace('_', ' ')} {value:g}" for name, value in numbers.items()]
-        return ", ".join([self.generator.replace("_", " "), *parts])
 
 
 @dataclass(frozen=True)
@@ -183,8 +125,12 @@ class Candidate:
 def default_constants(parts: ModelParts) -> Constants:
     """The constants where there is nothing to choose by."""
     kind = parts.generator_kinds(0)[0]
-    calibration = Calibration(exposure=parts.exposure or 0.0)
-    return Constants(kind, starting_combine(parts, kind, []), calibration, None, {})
+    calibration = parts.calibration or Calibration(exposure=parts.exposure or 0.0)
+    # An exposure that is the same for all queries, and 0, can be exported without metaxc.
+    follows_response = parts.calibration is None
+    return Constants(
+        kind, starting_combine(parts, kind, []), calibration, None, {}, follows_response=follows_response
+    )
 
 
 def compare_generators(parts: ModelParts, folds: Sequence[FittedFold]) -> list[Candidate]:
@@ -322,9 +268,12 @@ def _novel_episode(fold: FittedFold, combine: CombineChoice) -> Episode:
 
 
 def starting_combine(parts: ModelParts, kind: str, folds: Sequence[FittedFold]) -> CombineChoice:
-    """The combine that a kind of generator is or starts at: chosen on the folds where it stays what it is."""
+    """The combine that a kind of generator is or starts at: chosen on the folds where it stays what it is. One that is
+    told of the neighbours' clicks needs classifiers that are trusted by them."""
     if kind in ("combine", "transformer") and folds:
-        return tune_combine(folds, parts.neighbours)
+        best = tune_combine(folds, parts.neighbours)
+        told = kind == "transformer" and parts.reads_clicks
+        return replace(best, neighbour_prior=best.neighbour_prior or NEIGHBOUR_PRIOR) if told else best
     start = GATED_START if kind == "gated" else DEFAULT_COMBINE
     if kind not in ("combine", "transformer", "gated"):  # the others take classifiers as they are
         start = replace(start, neighbour_prior=0.0)

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from metaxc.arrays import Doubles, Mask, Rows
-from metaxc.metrics import CLICK_SLICES, harmonic_mean, hits, precision, recall, relevant_counts
+from metaxc.metrics import CLICK_SLICES, harmonic_mean, hits, mean_precision_and_recall, relevant_counts
 
 SLACK = 0.3
 """Points of quality; half the standard error of three folds of 2,000 validation queries."""
@@ -152,9 +152,7 @@ def _mean_of_known(slices: Sequence[Doubles]) -> Doubles:
 
 def ranking_quality(ranked: Rows, relevant: csr_array) -> Quality:
     """How good a ranking, (queries, 10) rows of items, is; every query has a relevant item."""
-    hit = hits(ranked, relevant)
-    counts = relevant_counts(relevant)
-    return Quality(100 * float(precision(hit, 1).mean()), 100 * float(recall(hit, counts, DEPTH).mean()))
+    return Quality(*mean_precision_and_recall(ranked, relevant, DEPTH))
 
 
 class Relevance:

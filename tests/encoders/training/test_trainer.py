@@ -15,7 +15,8 @@ from metaxc.encoders.training.batches import ClusteredBatches, RandomBatches
 from metaxc.encoders.training.encoder_record import Checkpoint, copy_weights
 from metaxc.encoders.training.negatives import IndexNegatives
 from metaxc.encoders.training.recipes import TransformerDualEncoder
-from metaxc.encoders.training.trainer import embed_all, train
+from metaxc.encoders.training.trainer import Processes, embed_all, train
+from metaxc.errors import MetaxcError
 
 
 @pytest.fixture(scope="module")
@@ -179,3 +180,19 @@ def test_rows_keep_their_order_whatever_their_length(transformer):
     together = embed_all(encoder, "item", rows)
     for row, vector in zip(rows, together, strict=True):
         np.testing.assert_allclose(embed_all(encoder, "item", np.array([row]))[0], vector, atol=1e-5)
+
+
+def test_processes_that_resume_from_different_steps_do_not_wait_for_each_other(monkeypatch):
+    processes = Processes()
+    processes.check_same_step(7)  # one process has nobody to differ from
+    processes.several = True
+
+    def other_process_at_step_4(ends, operation):
+        assert operation == torch.distributed.ReduceOp.MAX
+        ends.copy_(torch.maximum(ends, torch.tensor([4, -4])))
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", other_process_at_step_4)
+    processes.check_same_step(4)
+    for step, steps in ((0, "0 to 4"), (9, "4 to 9")):
+        with pytest.raises(MetaxcError, match=f"steps {steps}"):
+            processes.check_same_step(step)

@@ -1,6 +1,7 @@
 """NGAME, DEXA, and the model trained again."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,10 +9,11 @@ from scipy.sparse import csr_array
 
 from metaxc import Irene, IreneConfig
 from metaxc.classifiers import Classifiers, OneVsAllConfig, one_vs_all, ridge
+from metaxc.data import ClickLog
 from metaxc.data.clicks import training_clicks
 from metaxc.emmett import Emmett
 from metaxc.errors import DataError
-from metaxc.evaluation import evaluate
+from metaxc.evaluation import OverlapError, evaluate, model_search
 from metaxc.research.baselines.baseline import scorer_search
 from metaxc.research.baselines.emmett_baselines import (
     DEXA,
@@ -212,6 +214,33 @@ def test_a_revealed_item_learns_from_its_own_clicks(world):
     after = Retrained(recipe, csr_array(clicks)).fit(world.dataset).scores(queries)[:, novel]
     assert (before < 0.3).all()
     assert (after > before + 0.3).all()
+
+
+@pytest.mark.parametrize("part", ["query expansion", "query layer"])
+def test_it_searches_like_any_model(world, part, monkeypatch):
+    """The ranking is that of the model itself, and not that of queries without the part."""
+    recipe, texts = Irene(IreneConfig(folds=0), encoder=world.encoder), world.dataset.test.queries.texts
+    model = recipe.fit(world.dataset)
+    before = model_search(model, world.dataset)(texts, 20, None)
+    turned = np.roll(np.eye(world.encoder.dim, dtype=np.float32), 1, axis=1)
+    if part == "query expansion":
+        model.expansion = SimpleNamespace(expand=lambda queries: queries @ turned)
+    else:
+        model.classifiers = replace(model.classifiers, query_layer=turned)
+    monkeypatch.setattr(recipe, "fit", lambda dataset: model)
+    found = Retrained(recipe).search(world.dataset)(texts, 20, None)
+    np.testing.assert_array_equal(found, model_search(model, world.dataset)(texts, 20, None))
+    assert (found != before).any(axis=1).all()
+
+
+def test_revealed_items_may_be_searched_and_test_clicks_may_not_be_trained_on(world):
+    recipe = Irene(IreneConfig(folds=0), encoder=world.encoder)
+    revealed = revealed_clicks(world.dataset, world.dataset.novel_rows[:3], most=2)
+    found = Retrained(recipe, revealed).search(world.dataset)(world.dataset.test.queries.texts[:4], 5, None)
+    assert found.shape == (4, 5)
+    leaked = replace(world.dataset, test=ClickLog(world.dataset.train.queries, world.dataset.train.clicks))
+    with pytest.raises(OverlapError):
+        Retrained(recipe, revealed).search(leaked)
 
 
 def test_clicks_on_observed_items_or_of_another_shape_are_errors(world):

@@ -3,6 +3,8 @@
 import numpy as np
 
 from metaxc.data import Dataset
+from metaxc.evaluation import evaluate, model_search
+from metaxc.research.baselines import emmett_baselines
 from metaxc.research.bench import (
     Results,
     get_table,
@@ -34,3 +36,21 @@ class TestFirstClicks:
         found = run_table(context, table, rows, Results(tmp_path / "r.jsonl"))
         assert [r["metrics"]["zero_shot"]["P@1"] > 95 for r in found] == [True] * 3
         assert found[1]["note"] == "1 revealed for 40 of 40 novel items, fewer for 0, none for 0"
+
+    def test_training_again_is_searched_like_the_other_rows(self, context, tmp_path, monkeypatch):
+        """The last row, with one revealed query per item: what `model_search` finds with the retrained model."""
+        table = get_table("oneshot")
+        dataset, searched = context.dataset, []
+
+        def search(model, data, *, allow_overlap):
+            searched.append((model, data))
+            return model_search(model, data, allow_overlap=allow_overlap)
+
+        monkeypatch.setattr(emmett_baselines, "model_search", search)
+        rows = [row for row in table.rows if row.name == "trained again with 1"]
+        [found] = run_table(context, table, rows, Results(tmp_path / "r.jsonl"))
+        [(model, data)] = searched
+        assert data is dataset
+        assert len(model.observed) == len(dataset.items)  # all novel items have a revealed click
+        again = evaluate(model_search(model, dataset, allow_overlap=True), dataset, intervals=False)
+        assert found["metrics"]["zero_shot"]["R@10"] == again["zero_shot"]["R@10"] > 95

@@ -1,133 +1,39 @@
-"""Running tables, their result file, and Markdown from it."""
+"""The tables by name, their result file, and Markdown from it."""
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from metaxc.artifacts import json_digest
 from metaxc.errors import ConfigError, DataError
-from metaxc.irene import IreneConfig
-from metaxc.research.bench import (
-    TABLES,
-    Context,
-    Results,
-    Row,
-    RowResult,
-    Table,
-    get_table,
-    read_records,
-    run_table,
-    select_rows,
+from metaxc.research.bench import TABLES, Results, get_table, run_table, select_rows
+from metaxc.research.bench.tables import (
+    DEPTH_COLUMNS,
+    PAPER_METRICS,
+    gap_closed,
+    render_markdown,
+    render_table,
+    split_by_code,
 )
-from metaxc.research.bench.main_table import with_novel_ratio
-from metaxc.research.bench.tables import gap_closed, render_markdown, render_table
-from metaxc.research.report.report_data import read_bench_rows
-
-CONFIG = IreneConfig(encoder="pretrained", folds=1)
+from metaxc.research.code_version import source_digest
 
 
-def fake_rows(done, values, fails=()):
-    """Rows that note that they ran; `values` per row are the per-query P@1 and R@10 of four queries."""
-
-    def run_of(name, value):
-        def run(context):
-            done.append(name)
-            if name in fails:
-                raise DataError("It went wrong", got=name)
-            queries = np.arange(len(value))
-            kept = {"P@1": np.asarray(value, float), "R@10": np.asarray(value, float), "queries": queries}
-            metrics = {"zero_shot": {"P@1": float(np.mean(value)), "R@10": float(np.mean(value))}}
-            return RowResult(metrics, seconds={"fit": 1.0}, per_query={"zero_shot": kept})
-
-        return run
-
-    return [
-        Row(name, "g", run_of(name, value), lambda context, name=name: {"name": name}, default=name == "base")
-        for name, value in values.items()
-    ]
+def test_a_damaged_line_is_named(tmp_path):
+    (tmp_path / "r.jsonl").write_text('{"table": "t"}\nnonsense\n')
+    with pytest.raises(DataError, match="line 1"):
+        Results(tmp_path / "r.jsonl").records()
 
 
-VALUES = {"base": [100.0] * 40, "same": [100.0] * 40, "worse": [0.0] * 30 + [100.0] * 10, "last": [0.0] * 40}
-
-
-class TestRunning:
-    def test_finished_rows_are_skipped_and_a_partial_line_is_run_again(self, context, tmp_path):
-        done, results = [], Results(tmp_path / "r.jsonl")
-        rows = fake_rows(done, VALUES)
-        table = Table("t", "", rows)
-        run_table(context, table, rows[:3], results)
-        whole = results.path.read_bytes()
-        results.path.write_bytes(whole[:-20])  # killed while writing the third row
-        assert [r["row"] for r in read_records(results.path)] == ["base", "same"]
-        lines = []
-        found = run_table(context, table, rows, results, report=lines.append)
-        assert done == ["base", "same", "worse", "worse", "last"]
-        assert [r["row"] for r in found] == list(VALUES)
-        assert sum("already in the result file" in line for line in lines) == 2
-        assert [json.loads(line)["row"] for line in results.path.read_text().splitlines()] == list(VALUES)
-
-    def test_again_other_settings_and_other_data_run_a_row_again(self, context, world, tmp_path):
-        done, results = [], Results(tmp_path / "r.jsonl")
-        [row] = fake_rows(done, {"base": [1.0]})
-        table = Table("t", "", [row])
-        run_table(context, table, [row], results)
-        run_table(context, table, [row], results, again=True)
-        changed = Row(row.name, row.group, row.run, lambda context: {"name": "other"})
-        run_table(context, table, [changed], results)
-        other = Context(
-            with_novel_ratio(world.dataset, 40, 0), CONFIG, folder=context.folder, encoder=world.encoder
-        )
-        run_table(other, table, [row], results)
-        run_table(context, table, [row], results)
-        assert len(done) == 4
-        assert len(results.records()) == 3
-
-    def test_a_failed_row_is_recorded_and_run_again_next_time(self, context, tmp_path):
-        done, results = [], Results(tmp_path / "r.jsonl")
-        rows = fake_rows(done, VALUES, fails=["same"])
-        found = run_table(context, Table("t", "", rows), rows, results)
-        assert "It went wrong" in found[1]["failed"]
-        assert found[1]["metrics"] == {}
-        assert len(read_bench_rows([results.path])) == 4
-        assert [("failed" in r) for r in found] == [False, True, False, False]
-        well = fake_rows(done, VALUES)
-        assert "failed" not in run_table(context, Table("t", "", well), well, results)[1]
-        assert done == [*VALUES, "same"]
-
-    def test_rows_are_compared_with_the_default_on_the_same_queries(self, context, tmp_path):
-        results = Results(tmp_path / "r.jsonl")
-        rows = fake_rows([], VALUES)
-        base, same, worse, _ = run_table(context, Table("t", "", rows), rows, results)
-        assert "versus_default" not in base
-        assert same["versus_default"]["zero_shot"]["P@1"]["significant"] is False
-        found = worse["versus_default"]["zero_shot"]["R@10"]
-        assert found["difference"] == -75.0
-        assert found["low"] < -75 < found["high"] < 0
-        assert found["significant"] is True
-
-    def test_rows_are_compared_with_a_default_that_runs_later(self, context, tmp_path):
-        done, results = [], Results(tmp_path / "r.jsonl")
-        rows = fake_rows(done, VALUES)
-        table = Table("t", "", rows)
-        assert "versus_default" not in run_table(context, table, rows[2:], results)[0]
-        run_table(context, table, rows, results)
-        assert results.records()[0]["versus_default"]["zero_shot"]["P@1"]["difference"] == -75.0
-        assert len(done) == 4
-
-    def test_a_damaged_line_is_named(self, tmp_path):
-        (tmp_path / "r.jsonl").write_text('{"table": "t"}\nnonsense\n')
-        with pytest.raises(DataError, match="line 1"):
-            Results(tmp_path / "r.jsonl").records()
-
-    def test_rows_by_pattern(self):
-        table = get_table("main")
-        assert [row.name for row in select_rows(table, "*ORACLE*")] == ["oracle (adapted)", "oracle (frozen)"]
-        with pytest.raises(ConfigError, match="No row matches"):
-            select_rows(table, "nothing")
-        with pytest.raises(ConfigError, match="Unknown table"):
-            get_table("nothing")
+def test_rows_by_pattern():
+    table = get_table("main")
+    assert [row.name for row in select_rows(table, "*ORACLE*")] == ["oracle (adapted)", "oracle (frozen)"]
+    with pytest.raises(ConfigError, match="No row matches"):
+        select_rows(table, "nothing")
+    with pytest.raises(ConfigError, match="Unknown table"):
+        get_table("nothing")
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -136,17 +42,25 @@ def test_names_are_unique_and_settings_differ(name, context):
     assert len({row.name for row in rows}) == len(rows)
     # In this context the frozen and the adapted encoder are one, so rows on either may share their settings.
     digests = {
-        row.digest(context) for row in rows if "(frozen)" not in row.name and row.name != "bare encoder"
+        json_digest(row.settings(context))
+        for row in rows
+        if "(frozen)" not in row.name and row.name != "bare encoder"
     }
     expected = [row for row in rows if "(frozen)" not in row.name and row.name != "bare encoder"]
     assert len(digests) == len(expected)
 
 
-def test_the_page_keeps_what_is_written_by_hand():
+@pytest.fixture
+def page():
+    """The script benchmarks/results_page.py."""
     file = Path(__file__).parents[3] / "benchmarks" / "results_page.py"
     spec = importlib.util.spec_from_file_location("results_page", file)
     page = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(page)
+    return page
+
+
+def test_the_page_keeps_what_is_written_by_hand(page):
     old = page.replace_tables("by hand\n" + page.START + "also by hand\n", "old numbers")
     new = page.replace_tables(old, "new numbers")
     assert "old numbers" in old
@@ -156,6 +70,62 @@ def test_the_page_keeps_what_is_written_by_hand():
     assert "| LF-AOL-270K-10 | 30.9 → 36.5 (+5.6) | 54.2 → 59.6 (+5.4) |" in page.paper_gains()
     with pytest.raises(DataError, match="no markers"):
         page.replace_tables("nothing", "numbers")
+
+
+def test_the_page_shows_rows_of_the_present_code_and_counts_the_others(page, tmp_path, monkeypatch):
+    def line(row, value, digest):
+        named = {} if digest is None else {"source_digest": digest}
+        return json.dumps(record(row, (value,) * 4, **named)) + "\n"
+
+    now = {row.name: source_digest(row.sources) for row in get_table("main").rows}
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "shop.jsonl").write_text(
+        line("BM25", 11.0, "of other code")
+        + line("BM25", 12.0, now["BM25"])  # the same row, measured again
+        + line("TF-IDF", 13.0, "of other code")
+        + line("ZestXML", 14.0, None)
+        + line("metaxc", 15.0, now["BM25"])  # the digest of another row
+        + line("a row that no table has", 16.0, now["metaxc"])
+    )
+    monkeypatch.setattr(
+        sys, "argv", ["results_page.py", "--results", str(results), "--page", str(tmp_path / "p.md")]
+    )
+    page.main()
+    text = (tmp_path / "p.md").read_text(encoding="utf-8")
+    assert "| BM25 | **12.0** |" in text
+    assert text.count("| BM25 |") == 3  # the table and its depths
+    assert not any(f"| {name}" in text for name in ("BM25 | 11", "TF-IDF", "ZestXML", "metaxc", "a row"))
+    assert "are left out: 4 in all, 4 of shop." in text
+    assert page.describe_left_out([]) == ""
+
+
+def test_each_row_is_judged_by_its_own_sources():
+    terms, model = source_digest(get_table("main").rows[-3].sources), source_digest()
+    assert get_table("main").rows[-3].name == "BM25"
+    assert terms != model
+    current, others = split_by_code(
+        [record("BM25", (1.0,) * 4, source_digest=terms), record("TF-IDF", (1.0,) * 4, source_digest=model)]
+    )
+    assert [one["row"] for one in current] == ["BM25"]
+    assert [one["row"] for one in others] == ["TF-IDF"]
+
+
+def test_a_line_has_every_column_of_the_papers_tables(context, tmp_path):
+    table = get_table("main")
+    [line] = run_table(context, table, select_rows(table, "bare encoder"), Results(tmp_path / "r.jsonl"))
+    assert set(PAPER_METRICS) == {
+        *("P@1", "P@3", "P@5", "P@30", "P@50", "P@100", "R@3", "R@10", "R@30", "R@50", "R@100")
+    }
+    for setting in ("zero_shot", "generalized"):
+        assert set(PAPER_METRICS) <= line["metrics"][setting].keys()
+    mixed = line["metrics"]["generalized"]
+    assert all(mixed[kind]["R@10"] >= 0 for kind in ("novel", "observed"))
+    assert mixed["H"] >= 0
+    printed = render_markdown([line])
+    assert "novel R@10 in the mix | observed R@10 in the mix | H |" in printed
+    for setting in DEPTH_COLUMNS:
+        assert f"#### main, {setting}, all depths\n\n|  | {' | '.join(PAPER_METRICS)} |" in printed
 
 
 def record(row, values, group="g", **more):

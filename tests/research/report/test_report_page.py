@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from metaxc.emmett import Neighbour
 from metaxc.evaluation import SETTINGS
 from metaxc.research.report import collect_provenance, render_page
-from metaxc.research.report.page import collect_scores, flatten, format_duration, git_commit
+from metaxc.research.report.page import collect_scores, flatten, format_duration
 from metaxc.research.report.report_data import (
     BenchRow,
     LearningCurve,
@@ -32,9 +32,6 @@ class TestProvenance:
     def test_paths_are_shown_by_their_name(self):
         value = {"base": "/home/someone/weights", "deep": {"x": 0.1 + 0.2, "ids": list(range(9))}}
         assert flatten(value) == [("base", "weights"), ("deep.x", "0.3"), ("deep.ids", "9 entries")]
-
-    def test_no_commit_outside_a_work_tree(self, tmp_path):
-        assert git_commit(tmp_path) is None
 
 
 class Page(HTMLParser):

@@ -11,6 +11,11 @@ import numpy as np
 from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import Arrays
 
+SKETCH = 32
+"""Random directions of a sketch: clusters need no more than to tell near rows from far ones."""
+
+SKETCH_BLOCK = 65_536
+
 
 class Batches:
     """The queries of each step. The base class has no state and ignores the embeddings."""
@@ -106,6 +111,18 @@ class ClusteredBatches(Batches):
 
     def restore(self, arrays: Arrays) -> None:
         self.embeddings, self.left = np.array(arrays["embeddings"]), np.array(arrays["left"])
+
+
+def sketch(embeddings: Floats, seed: int) -> Floats:
+    """(n, `SKETCH`) float32: the embeddings on random directions, in which near neighbours mostly stay near.
+
+    Clusters of many rows are found in them with a fraction of the memory. The embeddings may be memory-mapped."""
+    dim = embeddings.shape[1]
+    if dim <= SKETCH:
+        return np.array(embeddings, dtype=np.float32)
+    directions = np.random.default_rng(seed).normal(size=(dim, SKETCH)).astype(np.float32)
+    blocks = range(0, len(embeddings), SKETCH_BLOCK)
+    return np.concatenate([np.asarray(embeddings[at : at + SKETCH_BLOCK]) @ directions for at in blocks])
 
 
 def clustered_order(embeddings: Floats, size: int, random: np.random.Generator) -> Rows:

@@ -34,6 +34,7 @@ from metaxc.encoders.training.batches import Batches
 from metaxc.encoders.training.encoder_record import Checkpoint, copy_weights, load_weights
 from metaxc.encoders.training.losses import compute_logq, contrastive_loss
 from metaxc.encoders.training.negatives import Negatives
+from metaxc.errors import MetaxcError
 from metaxc.training_loop import run_training
 
 Side = Literal["query", "item"]
@@ -106,6 +107,7 @@ def train(
     """
     run = _Run(encoder, clicks, batches, negatives or Negatives(), config, validate, checkpoint, seed)
     first_step = run.resume()
+    run.processes.check_same_step(first_step)
     encoder.module.train()
     run_training(
         run.compute_loss,
@@ -279,6 +281,21 @@ class Processes:
     def is_first(self) -> bool:
         """Whether this process writes the files and shows progress."""
         return self.rank == 0
+
+    def check_same_step(self, step: int) -> None:
+        """Raise where processes would begin with different steps: they would wait for each other without an end."""
+        if not self.several:
+            return
+        ends = torch.tensor([step, -step], device=current_device())
+        distributed.all_reduce(ends, distributed.ReduceOp.MAX)
+        last, first = int(ends[0]), -int(ends[1])
+        if first != last:
+            raise MetaxcError(
+                "The processes resume from different checkpoints",
+                got=f"steps {first} to {last}, step {step} in process {self.rank}",
+                expected="the same checkpoint for all processes",
+                fix="put the output folder on a file system that all machines share, or remove OUT.checkpoint",
+            )
 
     def own_chunks(self, chunks: int) -> range:
         """The numbers of the chunks that this process embeds."""

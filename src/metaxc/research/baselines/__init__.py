@@ -12,6 +12,7 @@ from typing import Any, Literal
 from metaxc.research.baselines.baseline import Baseline, Scorer, VectorScorer, scorer_search
 from metaxc.research.baselines.embedding_baselines import ESZSL, NeighbourKernel, Siamese
 from metaxc.research.baselines.emmett_baselines import DEXA, NGAME, Retrained
+from metaxc.research.baselines.rank_fusion import RRF_CONSTANT, fuse_rankings, fuse_searches
 from metaxc.research.baselines.semsup import SemSupXC
 from metaxc.research.baselines.term_matching import BM25, TfIdf
 from metaxc.research.baselines.zestxml import ZestXML
@@ -22,6 +23,7 @@ __all__ = [
     "DEXA",
     "ESZSL",
     "NGAME",
+    "RRF_CONSTANT",
     "Baseline",
     "BaselineEntry",
     "NeighbourKernel",
@@ -32,6 +34,8 @@ __all__ = [
     "TfIdf",
     "VectorScorer",
     "ZestXML",
+    "fuse_rankings",
+    "fuse_searches",
     "scorer_search",
 ]
 

@@ -84,12 +84,14 @@ def embed_training_data(encoder: Encoder, dataset: Dataset) -> TrainingData:
     return TrainingData(observed, clicks, queries, np.asarray(encoder.encode_items(dataset.items.texts)))
 
 
-def scorer_search(scorer: Scorer, items: int) -> Search:
+def scorer_search(scorer: Scorer, items: int, *, matches_only: bool = False) -> Search:
     """The scorer as a search for `metaxc.evaluate`; equal scores rank by row.
 
     Args:
         scorer: A fitted baseline.
         items: Number of items.
+        matches_only: Returns only items with a score above 0. By terms, the others have no term of the query, and their
+            order says nothing.
     """
 
     def search(queries: Sequence[str], k: int, among: Mask | None) -> Rows:
@@ -99,7 +101,9 @@ def scorer_search(scorer: Scorer, items: int) -> Search:
         depth = min(k, len(allowed))
         for start in range(0, len(queries), block):
             scores = torch.from_numpy(scorer.scores(queries[start : start + block])[:, allowed])
-            ranked[start : start + block, :depth] = allowed[best_rows(scores, depth)[1].numpy()]
+            best, rows = best_rows(scores, depth)
+            found = allowed[rows.numpy()]
+            ranked[start : start + block, :depth] = np.where(best > 0, found, -1) if matches_only else found
         return ranked
 
     return search

@@ -40,7 +40,8 @@ from metaxc.emmett import Calibration, Emmett
 from metaxc.encoders import Encoder
 from metaxc.encoders.training.losses import contrastive_loss
 from metaxc.errors import DataError
-from metaxc.evaluation.searches import encode_test_queries_once
+from metaxc.evaluation.overlap import check_overlap
+from metaxc.evaluation.searches import Search, encode_test_queries_once, model_search
 from metaxc.generators import Combine, Sum
 from metaxc.irene import Irene
 from metaxc.research.baselines.baseline import VectorScorer, embed_training_data
@@ -246,9 +247,20 @@ class Retrained:
         self.recipe, self.revealed = recipe, revealed
 
     def fit(self, dataset: Dataset) -> VectorScorer:
-        """Train on the data set with the revealed clicks."""
+        """The retrained model as a scorer."""
+        return emmett_scorer(self.fit_emmett(dataset), dataset)
+
+    def fit_emmett(self, dataset: Dataset) -> Emmett:
+        """Train on the data set with the revealed clicks; an `OverlapError` if it has test clicks among them."""
         visible = dataset if self.revealed is None else reveal_clicks(dataset, self.revealed)
-        return emmett_scorer(self.recipe.fit(visible), dataset)
+        model = self.recipe.fit(visible)
+        check_overlap(model, visible)
+        return model
+
+    def search(self, dataset: Dataset) -> Search:
+        """The retrained model's search, which is that of any model: query layer, query expansion, exposure, index."""
+        # The revealed items are observed for the model and novel for the data set, which is the purpose here.
+        return model_search(self.fit_emmett(dataset), dataset, allow_overlap=True)
 
 
 def reveal_clicks(dataset: Dataset, revealed: csr_array) -> Dataset:

@@ -3,18 +3,21 @@
 from metaxc.research.bench.context import Context
 from metaxc.research.bench.results import Record, Results, read_records
 from metaxc.research.bench.rows import Row, RowResult, Table
-from metaxc.research.bench.tables import TABLES, get_table, run_table, select_rows
+from metaxc.research.bench.running import Rerun, run_all, run_table
+from metaxc.research.bench.tables import TABLES, get_table, select_rows
 
 __all__ = [
     "TABLES",
     "Context",
     "Record",
+    "Rerun",
     "Results",
     "Row",
     "RowResult",
     "Table",
     "get_table",
     "read_records",
+    "run_all",
     "run_table",
     "select_rows",
 ]

@@ -14,8 +14,10 @@ from metaxc.evaluation.searches import Search, model_search
 from metaxc.research.bench.context import Context
 from metaxc.research.bench.rows import (
     DEFAULT,
+    DEFAULT_MODEL,
     Row,
     RowResult,
+    Settings,
     Table,
     config_row,
     config_settings,
@@ -23,10 +25,12 @@ from metaxc.research.bench.rows import (
     model_row,
     with_vectors,
 )
+from metaxc.research.code_version import MODEL_SOURCES
 from metaxc.selectors import Selector, cross_encoder
 from metaxc.selectors.rerank import RerankSelector
 
 SHORTLIST = 20
+NEIGHBOURS = (1, 2, 3, 6, 20)
 
 ON_OBSERVED: dict[str, Any] = {"generator": "transformer", "meta_training": {"items": "observed"}}
 
@@ -41,10 +45,19 @@ CHANGES: list[tuple[str, str, dict[str, Any]]] = [
         for name, kind in (("neighbours' embeddings", "embeddings"), ("centroids", "centroids"))
     ),
     ("one-vs-all in place of ridge", "neighbour vectors", {"classifiers": "one_vs_all"}),
-    *((f"K = {k}", "number of neighbours", {"neighbours": k}) for k in (1, 2, 3, 6, 20)),
+    *((f"K = {k}", "number of neighbours", {"neighbours": k}) for k in NEIGHBOURS),
+    *(
+        (f"transformer, K = {k}", "number of neighbours", {"generator": "transformer", "neighbours": k})
+        for k in NEIGHBOURS
+    ),
     *(
         (f"transformer, depth {d}", "generator", {"generator": "transformer", "training": {"depth": d}})
         for d in (1, 2, 4)
+    ),
+    (
+        "transformer without neighbours (K = 0)",
+        "number of neighbours",
+        {"generator": "transformer", "meta_training": {"neighbour_input": "none"}},
     ),
     ("sum, K = 3", "generator", {"generator": "sum", "neighbours": 3}),
     ("weighted sum, K = 3", "generator", {"generator": "weighted_sum", "neighbours": 3}),
@@ -81,7 +94,11 @@ def _rerank_row(name: str) -> Row:
         note = f"constants of the default model, {SHORTLIST} candidates"
         return evaluate_row(build_search, context.dataset, note)
 
-    return Row(name, "selector", run, lambda context: {"rerank": SHORTLIST, **config_settings(context)})
+    def settings(context: Context) -> Settings:
+        return {"rerank": SHORTLIST, **config_settings(context)}
+
+    sources = (*MODEL_SOURCES, "research/bench/ablation_table.py")
+    return Row(name, "selector", run, settings, sources=sources, cost=900.0, uses=(DEFAULT_MODEL,))
 
 
 def _train_reranker(context: Context) -> Selector:
@@ -105,7 +122,7 @@ def ablation_table() -> Table:
         "ablations",
         "the default configuration with one change",
         [
-            model_row(DEFAULT, "default", lambda context: context.default),
+            model_row(DEFAULT, "default", lambda context: context.default, DEFAULT_MODEL),
             *(config_row(name, group, changes) for name, group, changes in CHANGES),
             _rerank_row("neighbours re-ranked by a cross-encoder"),
         ],

@@ -14,18 +14,21 @@ from scipy.sparse import csc_array, csr_array
 from metaxc.arrays import Rows
 from metaxc.data import Dataset
 from metaxc.evaluation.searches import Search, model_search
-from metaxc.research.baselines import Retrained, scorer_search
+from metaxc.research.baselines import Retrained
 from metaxc.research.bench.context import Context
 from metaxc.research.bench.rows import (
     DEFAULT,
+    DEFAULT_MODEL,
     Row,
     RowResult,
+    Settings,
     Table,
     config_settings,
     evaluate_row,
     model_row,
     with_vectors,
 )
+from metaxc.research.code_version import METHOD_SOURCES
 
 REVEALED = (1, 2, 5)
 USES = {"votes": (True, False), "evidence": (False, True), "both": (True, True)}
@@ -82,8 +85,7 @@ def _retrained_row(n: int) -> Row:
         clicks = csr_array((ones, (np.concatenate(revealed), columns)), shape=dataset.train.clicks.shape)
 
         def build_search() -> Search:
-            scorer = Retrained(context.irene(context.config), revealed=clicks).fit(dataset)
-            return scorer_search(scorer, len(dataset.items))
+            return Retrained(context.irene(context.config), revealed=clicks).search(dataset)
 
         return evaluate_row(build_search, dataset, _describe(revealed, n))
 
@@ -91,12 +93,13 @@ def _retrained_row(n: int) -> Row:
 
 
 def _row(name: str, n: int, use: str, run: Callable[[Context], RowResult]) -> Row:
-    return Row(
-        name,
-        f"{n} revealed",
-        run,
-        lambda context: {"revealed": n, "how": use, **config_settings(context)},
-    )
+    def settings(context: Context) -> Settings:
+        return {"revealed": n, "how": use, **config_settings(context)}
+
+    sources = (*METHOD_SOURCES, "research/bench/first_clicks_table.py")
+    if use == "retrained":
+        return Row(name, f"{n} revealed", run, settings, sources=sources, cost=DEFAULT_MODEL.cost)
+    return Row(name, f"{n} revealed", run, settings, sources=sources, cost=20.0, uses=(DEFAULT_MODEL,))
 
 
 def first_clicks_table() -> Table:
@@ -105,7 +108,7 @@ def first_clicks_table() -> Table:
         "oneshot",
         "what an item's first clicks add without training",
         [
-            model_row(DEFAULT, "0 revealed", lambda context: context.default),
+            model_row(DEFAULT, "0 revealed", lambda context: context.default, DEFAULT_MODEL),
             *(_revealed_row(n, use) for n in REVEALED for use in USES),
             _retrained_row(1),
         ],

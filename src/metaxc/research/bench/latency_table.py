@@ -13,7 +13,8 @@ import numpy as np
 from metaxc.index.topk import top_k
 from metaxc.research.baselines import BASELINES
 from metaxc.research.bench.context import Context
-from metaxc.research.bench.rows import Row, RowResult, Table, config_settings
+from metaxc.research.bench.rows import DEFAULT_MODEL, Row, RowResult, Settings, Table, config_settings
+from metaxc.research.code_version import METHOD_SOURCES
 from metaxc.research.latency import (
     BATCH,
     TOP,
@@ -68,7 +69,7 @@ def _item_row(name: str, build_timer: BuildTimer) -> Row:
         note = f"K = {model.neighbours} of {len(model.observed):,} observed items"
         return RowResult(metrics, note=note)
 
-    return Row(name, "item", run, lambda context: {"stage": name, **config_settings(context)})
+    return _row(name, "item", run)
 
 
 def _query_row(name: str, build_timer: BuildTimer) -> Row:
@@ -83,7 +84,18 @@ def _query_row(name: str, build_timer: BuildTimer) -> Row:
             metrics = compare_with_encoding(timer, timed(lambda at: encode(queries[at])), len(queries))
         return RowResult(metrics, note=f"first {TOP} of {len(dataset.items):,} items")
 
-    return Row(name, "query", run, lambda context: {"stage": name, **config_settings(context)})
+    return _row(name, "query", run)
+
+
+def _row(name: str, group: str, run: Callable[[Context], RowResult]) -> Row:
+    """SemSup-XC is trained for its row; all other rows time the default model."""
+
+    def settings(context: Context) -> Settings:
+        return {"stage": name, **config_settings(context)}
+
+    sources = (*METHOD_SOURCES, "research/latency.py", "research/bench/latency_table.py")
+    cost = 200.0 if "SemSup" in name else 30.0
+    return Row(name, group, run, settings, sources=sources, cost=cost, uses=(DEFAULT_MODEL,))
 
 
 def _expand(context: Context, queries: list[str]) -> Timer:

@@ -26,26 +26,36 @@ from metaxc.research.bench.context import Context
 from metaxc.research.bench.rows import (
     ADAPTED,
     DEFAULT,
+    DEFAULT_MODEL,
+    FINE_TUNED,
     FROZEN,
+    FROZEN_MODEL,
     ORACLE,
     SIZES_GROUP,
     TERMS,
     Row,
     RowResult,
     Settings,
+    SharedModel,
     Table,
     baseline_row,
     config_row,
     config_settings,
     encoder_row,
     evaluate_row,
+    fine_tuned_row,
+    fused_row,
     model_row,
     with_vectors,
 )
+from metaxc.research.code_version import MODEL_SOURCES
 
 BARE = BARE_ENCODER
 ORACLE_ADAPTED, ORACLE_FROZEN = "oracle (adapted)", "oracle (frozen)"
 RATIOS = (10, 20, 30, 40)
+SOURCE = "research/bench/main_table.py"
+"""This file, which decides what an oracle and a share of novel items are."""
+
 RATIO_SYSTEMS = (BARE, "adapted encoder alone", DEFAULT)
 
 
@@ -64,7 +74,7 @@ def oracle_vectors(model: Emmett, dataset: Dataset) -> Floats:
     return vectors
 
 
-def _oracle_row(name: str, model: Callable[[Context], Emmett], **changes: Any) -> Row:
+def _oracle_row(name: str, model: Callable[[Context], Emmett], shared: SharedModel, **changes: Any) -> Row:
     def run(context: Context) -> RowResult:
         trained, dataset = model(context), context.dataset
 
@@ -73,12 +83,15 @@ def _oracle_row(name: str, model: Callable[[Context], Emmett], **changes: Any) -
 
         return evaluate_row(build_search, dataset, "uses the novel items' own training clicks")
 
-    return Row(name, ORACLE, run, lambda context: {"oracle": True, **config_settings(context, **changes)})
+    def settings(context: Context) -> Settings:
+        return {"oracle": True, **config_settings(context, **changes)}
+
+    return Row(name, ORACLE, run, settings, sources=(*MODEL_SOURCES, SOURCE), cost=20.0, uses=(shared,))
 
 
 def main_table() -> Table:
     """The rows of `metaxc bench main`."""
-    paper = Irene.paper().config.model_dump(exclude={"base", "seed"}) | {"folds": 1}
+    paper = Irene.paper().config.model_dump(exclude={"base", "seed"})
     on_encoders = [
         ("NGAME as served", "NGAME"),
         ("DEXA", "DEXA"),
@@ -89,16 +102,25 @@ def main_table() -> Table:
         "main",
         "metaxc compared with other methods and with oracles",
         [
-            model_row(DEFAULT, ADAPTED, lambda context: context.default),
-            *(config_row(f"metaxc --size {name}", SIZES_GROUP, size) for name, size in SIZES.items() if size),
+            model_row(DEFAULT, ADAPTED, lambda context: context.default, DEFAULT_MODEL),
+            *(
+                config_row(f"metaxc --size {name}", SIZES_GROUP, size, cost=400.0)
+                for name, size in SIZES.items()
+                if size
+            ),
             encoder_row("adapted encoder alone", ADAPTED),
             *(baseline_row(f"{name} (adapted)", kind, ADAPTED, ADAPTED) for name, kind in on_encoders),
             encoder_row(BARE, FROZEN),
+            fused_row(f"{BARE} + BM25 (RRF)", FROZEN, FROZEN),
+            fine_tuned_row("fine-tuned sentence-transformers"),
+            fused_row("fine-tuned sentence-transformers + BM25 (RRF)", FINE_TUNED, FINE_TUNED),
             *(baseline_row(f"{name} (frozen)", kind, FROZEN, FROZEN) for name, kind in on_encoders),
-            config_row("IRENE as in the paper", FROZEN, paper),
-            model_row("metaxc (frozen)", FROZEN, lambda context: context.frozen, encoder="pretrained"),
-            _oracle_row(ORACLE_ADAPTED, lambda context: context.default),
-            _oracle_row(ORACLE_FROZEN, lambda context: context.frozen, encoder="pretrained"),
+            config_row("IRENE as in the paper", FROZEN, paper, cost=1800.0),
+            model_row(
+                "metaxc (frozen)", FROZEN, lambda context: context.frozen, FROZEN_MODEL, encoder="pretrained"
+            ),
+            _oracle_row(ORACLE_ADAPTED, lambda context: context.default, DEFAULT_MODEL),
+            _oracle_row(ORACLE_FROZEN, lambda context: context.frozen, FROZEN_MODEL, encoder="pretrained"),
             baseline_row("TF-IDF", "TF-IDF", TERMS),
             baseline_row("BM25", "BM25", TERMS),
             baseline_row("ZestXML", "ZestXML", TERMS),
@@ -146,7 +168,18 @@ def _ratio_row(percent: int, system: str) -> Row:
     def settings(context: Context) -> Settings:
         return {"novel percent": percent, "system": system, **config_settings(context)}
 
-    return Row(f"{system}, {percent} % novel", f"{percent} % novel", run, settings, other_split=True)
+    # Each ratio trains an encoder and a model of its own; the larger ratios leave fewer clicks to train on.
+    shared = () if system == BARE else (SharedModel(f"{percent} % novel", 250.0),)
+    return Row(
+        f"{system}, {percent} % novel",
+        f"{percent} % novel",
+        run,
+        settings,
+        other_split=True,
+        sources=(*MODEL_SOURCES, SOURCE),
+        cost=10.0,
+        uses=shared,
+    )
 
 
 def novel_ratio_table() -> Table:

@@ -1,8 +1,10 @@
 """The result file: one JSON line per row, on disk before the next row begins.
 
-A finished row is found by table, name, data and settings; a later line replaces an earlier one. A last line that is
-incomplete because the process was killed is removed, and its row is run again. Per-query values are saved beside the
-file in a folder of plain `.npz` arrays, so that any two rows on the same queries can be compared later.
+A finished row is found by table, name, data and settings; a later line replaces an earlier one. Every line names the
+commit, a digest of the source files that decide the row, the data's fingerprint, the seed, the seconds and the
+command. A last line that is incomplete because the process was killed is removed, and its row is run again. Per-query
+values are saved beside the file in a folder of plain `.npz` arrays, so that any two rows on the same queries can be
+compared later.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from metaxc.arrays import Doubles
 from metaxc.artifacts import atomic_file, json_digest
 from metaxc.errors import DataError
 from metaxc.evaluation.paired import PairedValues, paired_intervals
+from metaxc.research.code_version import MODEL_SOURCES, source_digest
 
 Record = dict[str, Any]
 RECORD_START = b'{"table": '
@@ -48,12 +51,15 @@ class Results:
         return next((record for record in self.records() if record_key(record) == key), None)
 
     def find_default(self, record: Record) -> Record | None:
-        """The latest record of the default model for the data and configuration of a record."""
+        """The latest record of the default model, measured with the present code, for the data and configuration of a
+        record."""
+        present = source_digest(MODEL_SOURCES)
         found = [
             other
             for other in self.records()
             if other.get("default")
             and "failed" not in other
+            and other.get("source_digest") == present
             and all(other[name] == record[name] for name in ("fingerprint", "recipe"))
         ]
         return found[-1] if found else None

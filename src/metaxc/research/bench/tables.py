@@ -1,27 +1,18 @@
-"""The benchmark's tables by name: running their rows, and printing result files as Markdown.
+"""The benchmark's tables by name, and result files as Markdown.
 
-Rows that are finished are skipped; a failure is recorded and the other rows run. In Markdown, the best value of each
-column is bold (oracles excluded), and "≈" marks a value inside the default model's 95 % interval. *Novel R@10 in the
-mix* is the share of a query's novel relevant items among the first ten of all items, *H* its harmonic mean with the
-same of observed items (`metaxc.evaluation.by_kind`). *Gap closed* is how far the default model gets from the bare
-encoder to an oracle.
+In Markdown, the best value of each column is bold (oracles excluded), and "≈" marks a value inside the default model's
+95 % interval. *Novel R@10 in the mix* is the share of a query's novel relevant items among the first ten of all items,
+and *observed* alike; *H* is their harmonic mean (`metaxc.evaluation.by_kind`). *Gap closed* is how far the default
+model gets from the bare encoder to an oracle.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-import torch
-from tqdm import tqdm
-
-from metaxc import __version__
-from metaxc.artifacts import json_digest
-from metaxc.errors import ConfigError, MetaxcError
+from metaxc.errors import ConfigError
 from metaxc.research.bench.ablation_table import ablation_table
-from metaxc.research.bench.context import Context
 from metaxc.research.bench.first_clicks_table import first_clicks_table
 from metaxc.research.bench.latency_table import BATCHES, latency_table
 from metaxc.research.bench.main_table import (
@@ -31,18 +22,18 @@ from metaxc.research.bench.main_table import (
     main_table,
     novel_ratio_table,
 )
-from metaxc.research.bench.results import Record, Results, find_metric, record_key
+from metaxc.research.bench.results import Record, find_metric
 from metaxc.research.bench.rows import (
     ADAPTED,
+    FINE_TUNED,
     FROZEN,
     ORACLE,
     SIZES_GROUP,
     TERMS,
     Row,
-    RowResult,
     Table,
-    config_settings,
 )
+from metaxc.research.code_version import source_digest
 
 TABLES: dict[str, Callable[[], Table]] = {
     "main": main_table,
@@ -52,15 +43,27 @@ TABLES: dict[str, Callable[[], Table]] = {
     "latency": latency_table,
 }
 
+PAPER_METRICS = (
+    *(f"P@{k}" for k in (1, 3, 5, 30, 50, 100)),
+    *(f"R@{k}" for k in (3, 10, 30, 50, 100)),
+)
+
 COLUMNS: dict[str, tuple[str, ...]] = {
     "zero-shot P@1": ("zero_shot", "P@1"),
     "zero-shot R@10": ("zero_shot", "R@10"),
     "generalized P@1": ("generalized", "P@1"),
     "generalized R@10": ("generalized", "R@10"),
     "novel R@10 in the mix": ("generalized", "novel", "R@10"),
+    "observed R@10 in the mix": ("generalized", "observed", "R@10"),
     "H": ("generalized", "H"),
 }
 """Where each column's value is in the metrics of a record."""
+
+DEPTH_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
+    setting: {metric: (key, metric) for metric in PAPER_METRICS}
+    for setting, key in (("zero-shot", "zero_shot"), ("generalized", "generalized"))
+}
+"""Of the main table, by setting: all depths of the paper's tables."""
 
 LATENCY_COLUMNS: dict[str, tuple[str, ...]] = {
     f"{name} {measure}": (name, measure) for name in BATCHES for measure in ("ms", "times encoding")
@@ -92,82 +95,33 @@ def select_rows(table: Table, *patterns: str) -> list[Row]:
     return rows
 
 
-def run_table(
-    context: Context,
-    table: Table,
-    rows: Sequence[Row],
-    results: Results,
-    *,
-    again: bool = False,
-    report: Callable[[str], None] = lambda line: None,
-) -> list[Record]:
-    """The records of `rows`, each run now or found in the result file.
-
-    Args:
-        context: What the rows share.
-        table: The table that the rows belong to.
-        rows: The rows to run.
-        results: The result file.
-        again: Runs rows again that are in the file; a row that failed is always run again.
-        report: Called with one line per row.
-    """
-    records = []
-    with tqdm(total=len(rows), desc=f"bench {table.name}", unit="row", disable=None) as bar:
-        for row in rows:
-            bar.set_postfix_str(row.name)
-            head = _record_head(context, table, row)
-            known = None if again else results.find(record_key(head))
-            if known is not None and "failed" not in known:
-                report(f"{row.name}: already in the result file")
-                records.append(results.update_comparison(known, head["recipe"]))
-            else:
-                records.append(_run_row(context, row, head, results, report))
-            bar.update()
-    return records
-
-
-def _run_row(
-    context: Context, row: Row, head: Record, results: Results, report: Callable[[str], None]
-) -> Record:
-    started = time.perf_counter()
-    try:
-        result, failed = row.run(context), None
-    except MetaxcError as error:
-        result, failed = RowResult({}), str(error)
-    record: dict[str, Any] = {
-        **head,
-        "metrics": {name: dict(values) for name, values in result.metrics.items()},
-        "intervals": {setting: dict(ranges) for setting, ranges in result.intervals.items()},
-        "counts": {setting: dict(counts) for setting, counts in result.counts.items()},
-        "seconds": {**result.seconds, "row": time.perf_counter() - started},
-        "threads": torch.get_num_threads(),
-        "version": __version__,
-        "note": result.note,
-        **({"failed": failed} if failed else {}),
-    }
-    written = results.append(record, result.per_query)
-    report(f"{row.name}: {'failed: ' + failed if failed else _summarise(written)}")
-    return written
-
-
-def _record_head(context: Context, table: Table, row: Row) -> Record:
-    return {
-        "table": table.name,
-        "row": row.name,
-        "group": row.group,
-        "data": context.dataset.name,
-        "fingerprint": context.dataset.fingerprint,
-        "recipe": json_digest(config_settings(context)),
-        "config": {"digest": row.digest(context), "settings": row.settings(context)},
-        **({"default": True} if row.default else {}),
-        **({"other_split": True} if row.other_split else {}),
-    }
-
-
-def _summarise(record: Record) -> str:
+def summarise(record: Record) -> str:
+    """The columns of a record and its time in one line."""
     values = {name: find_metric(record["metrics"], path) for name, path in COLUMNS.items()}
     parts = [f"{name} {value:.1f}" for name, value in values.items() if value is not None]
     return ", ".join([*parts, f"{record['seconds']['row']:.1f} s"])
+
+
+def split_by_code(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """The records that the present code has measured, and the latest records of all other rows: those of other code, of
+    code that they do not name, and of rows that no table has any more."""
+    present = {
+        (table, row.name): source_digest(row.sources)
+        for table, build in TABLES.items()
+        for row in build().rows
+    }
+    current = [
+        record
+        for record in records
+        if record.get("source_digest", "") == present.get((record["table"], record["row"]))
+    ]
+    known = {_place(record) for record in current}
+    others = {_place(record): record for record in records if _place(record) not in known}
+    return current, list(others.values())
+
+
+def _place(record: Record) -> tuple[str, str, str]:
+    return record["data"], record["table"], record["row"]
 
 
 def latest_records(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
@@ -188,14 +142,20 @@ def render_markdown(records: Sequence[Record]) -> str:
             rows = tables.get((data, name))
             if rows:
                 parts += [f"### {name}", render_table(rows)]
+            if rows and name == "main":
+                for setting, columns in DEPTH_COLUMNS.items():
+                    if shown := shown_columns(rows, columns):
+                        parts += [f"#### {name}, {setting}, all depths", _render_columns(rows, shown)]
     return "\n\n".join(parts) + "\n"
 
 
-def shown_columns(rows: Sequence[Record]) -> dict[str, tuple[str, ...]]:
-    """The columns that any of the rows has a value for: records of older versions do not have all."""
+def shown_columns(
+    rows: Sequence[Record], columns: Mapping[str, tuple[str, ...]] = COLUMNS
+) -> dict[str, tuple[str, ...]]:
+    """The columns that any of the rows has a value for."""
     return {
         name: path
-        for name, path in COLUMNS.items()
+        for name, path in columns.items()
         if any(find_metric(row["metrics"], path) is not None for row in rows)
     }
 
@@ -204,22 +164,26 @@ def render_table(rows: Sequence[Record]) -> str:
     """One table of one data set, followed by the share of the gap closed and the reasons of failed rows."""
     if rows[0]["table"] == "latency":
         heads = [head for name in BATCHES for head in (f"{name}: ms per text", "× encoding")]
-        body = [[row["row"], *_latency_cells(row)] for row in rows]
-        closed = ""
+        parts = [_render_lines(heads, [[row["row"], *_latency_cells(row)] for row in rows])]
     else:
-        columns = shown_columns(rows)
-        heads = list(columns)
-        default = next((row for row in rows if row.get("default") and "failed" not in row), None)
-        body = [[row["row"], *(_cell(row, path, rows, default) for path in columns.values())] for row in rows]
-        closed = _describe_gap(gap_closed(rows))
-    lines = [["", *heads], ["---"] * (len(heads) + 1), *body]
+        parts = [_render_columns(rows, shown_columns(rows)), _describe_gap(gap_closed(rows))]
     failures = [
         f"{row['row']}: not measured ({' '.join(str(row['failed']).split())})"
         for row in rows
         if "failed" in row
     ]
-    parts = ["\n".join(f"| {' | '.join(cells)} |" for cells in lines), closed, *failures]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(part for part in (*parts, *failures) if part)
+
+
+def _render_columns(rows: Sequence[Record], columns: Mapping[str, Sequence[str]]) -> str:
+    default = next((row for row in rows if row.get("default") and "failed" not in row), None)
+    body = [[row["row"], *(_cell(row, path, rows, default) for path in columns.values())] for row in rows]
+    return _render_lines(list(columns), body)
+
+
+def _render_lines(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    lines = [["", *heads], ["---"] * (len(heads) + 1), *body]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def gap_closed(rows: Sequence[Record], setting: str = "zero_shot", metric: str = "R@10") -> dict[str, float]:
@@ -276,5 +240,7 @@ def _sort_rows(table: str, rows: Mapping[str, Record]) -> list[Record]:
     if table != "main":
         return ordered
     # The default model runs first, so that other rows can be compared with it, and is printed last in its group.
-    places = {group: place for place, group in enumerate((TERMS, FROZEN, SIZES_GROUP, ADAPTED, ORACLE))}
+    places = {
+        group: place for place, group in enumerate((TERMS, FROZEN, FINE_TUNED, SIZES_GROUP, ADAPTED, ORACLE))
+    }
     return sorted(ordered, key=lambda row: (places.get(row["group"], -1), bool(row.get("default"))))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,6 +17,7 @@ from metaxc.data import Dataset
 from metaxc.emmett import Emmett
 from metaxc.evaluation.exposure import TRIED_METRICS, format_exposure
 from metaxc.research import charts
+from metaxc.research.code_version import running_commit
 from metaxc.research.report.comparison import (
     RESAMPLES,
     SETTING_NAMES,
@@ -38,8 +38,6 @@ REPORT_MARK = b": metaxc report</title>"
 SHORT_NAMES = {"model": "metaxc", "adapted": "its encoder", "bare": "bare"}
 RANKED = {"zero_shot": "novel items alone (zero-shot)", "generalized": "among all items (generalized)"}
 MARKS = {"better": "▲", "worse": "▼", "same": "≈"}
-GIT_TIMEOUT = 10
-"""Seconds."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,7 @@ def collect_provenance(
         command: The command as the user typed it.
         now: The date; the present when None.
     """
-    commit = git_commit(Path(metaxc.__file__).parent)
+    commit = running_commit()
     facts = [
         ("command", command),
         ("date", (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M %Z").strip()),
@@ -235,27 +233,6 @@ def flatten(value: Any, name: str = "") -> list[tuple[str, str]]:
             (name, ", ".join(map(_format_value, value)) if len(value) <= 8 else f"{len(value):,} entries")
         ]
     return [(name, _format_value(value))]
-
-
-def git_commit(folder: Path) -> str | None:
-    """The commit of the package, None where the package itself is not under version control: one that is installed
-    inside somebody's work tree is not part of it."""
-    if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
-        return None
-    commit = _git(folder, "rev-parse", "--short=12", "HEAD")
-    if not commit:
-        return None
-    changed = _git(folder, "status", "--porcelain", "--", ".")
-    return f"{commit} with uncommitted changes" if changed else commit
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    command = ["git", "-C", str(folder), *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=GIT_TIMEOUT)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _format_value(value: object) -> str:
