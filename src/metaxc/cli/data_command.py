@@ -228,6 +228,31 @@ def check(
     print_changes(fix, dataset, listed)
 
 
+@app.command("sample")
+def sample_data(
+    data: Data,
+    out: Out,
+    items: Annotated[int, typer.Option(help="Items to keep, at most.")] = 4_000,
+    train: Annotated[int, typer.Option(help="Training queries to keep, at most.")] = 10_000,
+    test: Annotated[int, typer.Option(help="Test queries to keep, at most.")] = 2_000,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a part of a data set, to try things on: some items at random, and queries that clicked one of them.
+
+    The share of novel items stays the same. Fewer items are easier to rank, so compare figures of the same part only.
+    """
+    from metaxc.artifacts import atomic_folder
+    from metaxc.data import read_folder, write_folder
+    from metaxc.data.sampling import sample_dataset
+
+    claim_folder(out, DATA_KIND, overwrite=overwrite, sources=[data])
+    part = sample_dataset(read_folder(data), items, train, test, seed)
+    with atomic_folder(out, DATA_KIND, overwrite=overwrite, sources=[data]) as new:
+        write_folder(part, new)
+    print(f"{out}: {part!r}")
+
+
 @app.command("split")
 def split_data(
     data: Data,

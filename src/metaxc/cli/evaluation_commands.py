@@ -116,12 +116,14 @@ def evaluate(
     trained = load_model(model, base, cache)
     dataset, _ = with_split(read_folder(data), trained.about.get("split"))
     encoders = encoder_baselines(trained.encoder) if baselines else {}
-    needs_bare = ENCODER in others or any(name in NEED_BARE_ENCODER for name in others)
+    was_fine_tuned = baselines and bool(trained.about["config"].get("fine_tuning"))
+    shows_bare = ENCODER in others or was_fine_tuned
+    needs_bare = shows_bare or any(name in NEED_BARE_ENCODER for name in others)
     bare = encoders.get(BARE_ENCODER)
     if needs_bare and bare is None:
         source = base or trained.about["config"]["base"]
         bare = frozen_base(trained.encoder, source, EmbeddingCache(cache), dataset.items.texts)
-    if ENCODER in others and bare is not None:
+    if shows_bare and bare is not None:
         encoders[BARE_ENCODER] = bare
     print_status(f"evaluating {MODEL}")
     used = 0.0 + (trained.calibration.exposure if exposure is None else exposure)  # −0.0 becomes 0.0

@@ -59,7 +59,11 @@ def train(
         ),
     ] = None,
     size: Annotated[
-        str, typer.Option(help="default; or fast: no transformer, a little less accurate.")
+        str,
+        typer.Option(
+            help="default; fast: no transformer, a little less accurate; or best: fine-tunes the transformer first, "
+            "which takes many times as long without a GPU."
+        ),
     ] = "default",
     encoder: Annotated[
         str | None,

@@ -29,7 +29,7 @@ from metaxc.artifacts import Arrays, json_digest, load_arrays, load_json, save_a
 from metaxc.data.text_lists import list_texts
 from metaxc.encoders.base_names import Prompts
 from metaxc.encoders.encoder import EmbeddingCache, Encoder
-from metaxc.encoders.pretrained import Pretrained
+from metaxc.encoders.pretrained import BASE_FOLDER, Pretrained
 from metaxc.encoders.tokens import BagTokenizer, TokenBags
 from metaxc.encoders.vectors import Vectors
 from metaxc.errors import ModelError
@@ -234,6 +234,8 @@ class Adapted:
         return tower.embed(self.base.encode_bags(bags), bags)
 
     def save(self, folder: Path) -> None:
+        if self.base is not None:
+            self.base.copy_trained_weights(folder)
         save_arrays(folder / "towers.safetensors", self.towers.to_arrays())
         (folder / "tokenizer.json").write_text(self.tokenizer.definition, encoding="utf-8")
         save_json(
@@ -279,11 +281,13 @@ def load_encoder(
 
     Args:
         folder: A folder whose checksums the caller has verified.
-        base: Where the pretrained weights are, if they have moved since training.
+        base: Where the pretrained weights are, if they are not in `folder` and have moved since training.
         cache: Holds the embeddings of the pretrained base.
     """
     facts = load_json(folder / "encoder.json")
     kind = facts.get("kind")
+    if (folder / BASE_FOLDER).is_dir():
+        base = folder / BASE_FOLDER
     if kind == Vectors.kind:
         return Vectors.load(folder)
     if kind == Static.kind:
@@ -311,17 +315,16 @@ def _load_base(facts: dict[str, Any], base: str | Path | None, cache: EmbeddingC
 def frozen_base(
     encoder: Encoder, source: str | Path, cache: EmbeddingCache | None, texts: Sequence[str]
 ) -> Encoder:
-    """The encoder before it learnt from clicks: the pretrained weights with the backend that the model was trained
-    with, or the user's own vectors.
+    """The encoder before it learnt from clicks: the pretrained weights, with the backend that the model was trained
+    with unless they were fine-tuned, or the user's own vectors.
 
     Args:
         encoder: The encoder of a model.
-        source: The pretrained weights to use for a static encoder, which has no base.
+        source: The pretrained weights to use for a static encoder, which has no base, and for a fine-tuned one.
         cache: Holds the embeddings of the pretrained weights.
         texts: The texts that will be encoded; used to choose a backend where the encoder has none.
     """
-    if encoder.kind in (Vectors.kind, Pretrained.kind):
-        return encoder
-    if isinstance(encoder, Adapted) and encoder.base is not None:
-        return encoder.base
+    base = encoder.base if isinstance(encoder, Adapted) else encoder
+    if isinstance(base, Vectors) or (isinstance(base, Pretrained) and not base.is_trained_here):
+        return base
     return Pretrained(source, cache, "auto", texts=texts)

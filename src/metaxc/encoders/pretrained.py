@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +39,7 @@ from metaxc.encoders.onnx import (
 )
 from metaxc.encoders.onnx_graph import OnnxModel, export_or_reuse
 from metaxc.encoders.tokens import BagTokenizer, TokenBags, batches_by_length, pad_batch
+from metaxc.encoders.training.encoder_record import RECORD_FILE
 from metaxc.errors import ConfigError, ModelError
 
 __all__ = ["DEFAULT", "Pretrained"]
@@ -45,6 +47,9 @@ __all__ = ["DEFAULT", "Pretrained"]
 TOKENS_PER_BATCH = 1024
 """In batches of texts of similar length, so that little is padding. On a CPU a quarter faster than batches of 32 or 64
 texts of any length; larger batches are no faster."""
+
+BASE_FOLDER = "base"
+"""Of the weights of a pretrained encoder, in the folder of what is built on them."""
 
 MIN_CACHED = 64
 """Lists of this many texts or fewer are not worth a cache file."""
@@ -150,6 +155,11 @@ class Pretrained:
                 digest.update(file.relative_to(self.folder).as_posix().encode())
                 digest.update(file_digest(file).encode())
         return digest.hexdigest()
+
+    @property
+    def is_trained_here(self) -> bool:
+        """Whether metaxc has trained the weights (`metaxc.encoders.training`)."""
+        return (self.folder / RECORD_FILE).is_file()
 
     @property
     def tokenizer_file(self) -> Path:
@@ -287,8 +297,15 @@ class Pretrained:
         return {"source": self.source, "backend": self.backend, "fingerprint": self.fingerprint, **prompts}
 
     def save(self, folder: Path) -> None:
-        """Write a reference; the weights stay where they are, and loading checks their fingerprint."""
+        """Write a reference, which is checked when it is loaded; weights that metaxc has trained are written too."""
+        self.copy_trained_weights(folder)
         save_json(folder / "encoder.json", {"kind": self.kind, **self.reference(), "dim": self.dim})
+
+    def copy_trained_weights(self, folder: Path) -> None:
+        """Copy weights that metaxc has trained into the folder of what is built on them: nobody else has them. Others
+        stay where they are."""
+        if self.is_trained_here:
+            shutil.copytree(self.folder, folder / BASE_FOLDER, symlinks=False)
 
 
 def _check_backend(backend: str, texts: Sequence[str] | None) -> None:

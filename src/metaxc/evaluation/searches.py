@@ -29,6 +29,7 @@ INDEX_SAMPLE = 500
 """Queries on which a search through an index is compared with an exact one."""
 
 BARE_ENCODER = "bare encoder"
+FINE_TUNED_ENCODER = "fine-tuned encoder alone"
 """The name of a pretrained encoder by itself in tables."""
 
 
@@ -55,15 +56,21 @@ def encoder_search(encoder: Encoder, dataset: Dataset) -> Search:
 
 
 def encoder_baselines(encoder: Encoder) -> dict[str, Encoder]:
-    """What a model must always be compared with, by name: its encoder alone, and the pretrained base of an adapted one.
+    """What a model must always be compared with, by name: its encoder alone, and the base of an adapted one, which is
+    the pretrained encoder, or one that was fine-tuned on the clicks.
 
     Args:
         encoder: The encoder of a model.
     """
     if isinstance(encoder, Adapted) and encoder.base is not None:
-        return {"adapted encoder alone": encoder, BARE_ENCODER: encoder.base}
-    pretrained = encoder.kind == Pretrained.kind
-    return {BARE_ENCODER if pretrained else f"{encoder.kind} encoder alone": encoder}
+        return {"adapted encoder alone": encoder, _base_name(encoder.base): encoder.base}
+    if isinstance(encoder, Pretrained):
+        return {_base_name(encoder): encoder}
+    return {f"{encoder.kind} encoder alone": encoder}
+
+
+def _base_name(base: Pretrained) -> str:
+    return FINE_TUNED_ENCODER if base.is_trained_here else BARE_ENCODER
 
 
 def item_vectors(model: Emmett, dataset: Dataset) -> Floats:

@@ -13,6 +13,7 @@ from metaxc.encoders import AdapterConfig
 from metaxc.encoders.base_names import Prompts
 from metaxc.encoders.onnx import Backend
 from metaxc.encoders.pretrained import DEFAULT
+from metaxc.encoders.training import EncoderTraining
 from metaxc.errors import ConfigError
 from metaxc.generators import GeneratorTraining
 
@@ -63,6 +64,10 @@ class IreneConfig(BaseModel):
         "auto",
         description="what computes the pretrained encoder; auto: the fastest that agrees with torch on a sample of the "
         "texts",
+    )
+    fine_tuning: EncoderTraining | None = Field(
+        None,
+        description="how the pretrained encoder is fine-tuned on the clicks before all else; None for not at all",
     )
     adapter: AdapterConfig = Field(
         default_factory=AdapterConfig, description="how the encoder is adapted to the clicks"
@@ -131,6 +136,10 @@ class IreneConfig(BaseModel):
             raise ValueError(
                 "observed_items 'generator' leaves nothing to choose on folds of pseudo-novel items: set folds to 0"
             )
+        if self.fine_tuning is not None and (self.encoder == "static" or not self.folds):
+            raise ValueError(
+                "fine_tuning needs a transformer (encoder 'adapted' or 'pretrained') and a fold of items to hold out"
+            )
         if self.meta_training.neighbour_input == "none" and self.generator not in TRANSFORMERS:
             raise ValueError(
                 f"neighbour_input 'none' is a control of {' and '.join(TRANSFORMERS)}: without neighbours the "
@@ -142,9 +151,10 @@ class IreneConfig(BaseModel):
 SIZES: dict[str, dict[str, Any]] = {
     "fast": {"encoder": "static", "folds": 1},
     "default": {},
+    "best": {"fine_tuning": {"steps": 2_000, "passes": 1.0}},
 }
 """What differs from the defaults of `IreneConfig`, by the name of a size. `fast` needs no transformer, neither to train
-nor to serve; `metaxc bench main` compares them."""
+nor to serve; `best` fine-tunes the transformer first; `metaxc bench main` compares them."""
 
 
 def with_options(config: IreneConfig, options: dict[str, Any]) -> IreneConfig:

@@ -32,6 +32,7 @@ from metaxc.generators import Episode, load_generator, save_generator
 from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.irene.config import IreneConfig
 from metaxc.irene.curves import learning_curves
+from metaxc.irene.fine_tuning import Bases, fine_tune_base
 from metaxc.irene.model_parts import ConfiguredParts
 from metaxc.selectors import NearestSelector
 from metaxc.tuning import (
@@ -93,14 +94,40 @@ class TrainingRun:
         }
 
     @cached_property
+    def bases(self) -> Bases:
+        """The pretrained encoders of the folds and of the model: the same one, unless it is fine-tuned."""
+        config, how = self.config, self.config.fine_tuning
+        if how is None or self.encoder is not None:
+            return Bases(config.base, config.base)
+        folds = self.tuning_folds()
+        if not folds:
+            self.stages.report(f"the encoder is not fine-tuned: {TOO_FEW}")
+            return Bases(config.base, config.base)
+        how = how.model_copy(update={"seed": config.seed})
+        queries = len(self.query_rows)
+        return fine_tune_base(
+            config.base, self.dataset, folds[0], queries, how, self.stages, self.cache, self.inputs
+        )
+
+    @cached_property
     def encoding(self) -> Encoding:
-        """Embeds all texts by what does not learn; the embedding cache keeps the result of this stage."""
+        """Embeds all texts by what the model does not learn; the embedding cache keeps the result of this stage."""
+        return self._embed_texts(self.bases.model)
+
+    @cached_property
+    def fold_encoding(self) -> Encoding:
+        """The same for the folds."""
+        same = self.bases.fold == self.bases.model
+        return self.encoding if same else self._embed_texts(self.bases.fold)
+
+    def _embed_texts(self, base_name: str) -> Encoding:
         started = time.perf_counter()
         encoding: Encoding
         if self.encoder is not None:
             encoding, name = FixedEncoding(self.encoder, self.dataset), self.encoder.kind
         else:
-            base = pretrained_encoder(self.config, self.dataset, self.cache, self.stages.report)
+            config = self.config.model_copy(update={"base": base_name})
+            base = pretrained_encoder(config, self.dataset, self.cache, self.stages.report)
             name = base.backend
             if self.config.encoder == "pretrained":
                 encoding = FixedEncoding(base, self.dataset)
@@ -110,13 +137,14 @@ class TrainingRun:
                 encoding = (
                     towers if self.encoder_cache is None else CachedEncoding(towers, self.encoder_cache)
                 )
-        self.stages.seconds["encode"] = time.perf_counter() - started
-        self.stages.report(f"encode ({name}): {self.stages.seconds['encode']:.1f} s")
+        seconds = time.perf_counter() - started
+        self.stages.seconds["encode"] = self.stages.seconds.get("encode", 0.0) + seconds
+        self.stages.report(f"encode ({name}): {seconds:.1f} s")
         return encoding
 
     def choose_constants(self) -> tuple[Constants, TrainedGenerator | None]:
         """Choose the constants on folds of pseudo-novel items; with the generator where it is trained on them."""
-        _ = self.encoding  # encoding is a stage of its own, timed apart
+        _ = self.fold_encoding  # encoding is a stage of its own, timed apart
 
         def choose(out: Path) -> None:
             with TemporaryDirectory(dir=out) as scratch:
@@ -148,7 +176,7 @@ class TrainingRun:
         learning = any(map(self.parts.learns, self.parts.generator_kinds(len(folds))))
         best: tuple[list[FittedFold], list[Candidate]] = ([], [])
         compared, chosen, reached = {}, 1.0, -1.0
-        for extent in self.encoding.extents:
+        for extent in self.fold_encoding.extents:
             fitted = self.fit_folds(folds, encoders, extent, keep_queries=learning, scratch=scratch)
             candidates = compare_generators(self.parts, fitted)
             quality = (candidates[0].zero_shot.mean + candidates[0].choice.quality.mean) / 2
@@ -162,7 +190,7 @@ class TrainingRun:
     def learn_fold_encoders(self, folds: list[Fold]) -> list[Encoder]:
         """Per fold, an encoder that has not seen its pseudo-novel items and held-out queries."""
         data = (self.observed, self.query_rows, self.clicks)
-        return [learn_fold_encoder(self.parts, self.encoding, fold, *data) for fold in folds]
+        return [learn_fold_encoder(self.parts, self.fold_encoding, fold, *data) for fold in folds]
 
     def fit_folds(
         self,
@@ -184,11 +212,11 @@ class TrainingRun:
         """
         data = (self.observed, self.query_rows, self.clicks)
         excluded = self._own_pairs()
-        fitted, several = [], len(folds) * len(self.encoding.extents) > 1
+        fitted, several = [], len(folds) * len(self.fold_encoding.extents) > 1
         for fold, encoder in zip(folds, encoders, strict=True):
-            adapted = self.encoding.adapt(encoder, extent)
+            adapted = self.fold_encoding.adapt(encoder, extent)
             one = fit_fold(
-                self.parts, self.encoding, adapted, fold, *data, excluded, keep_queries=keep_queries
+                self.parts, self.fold_encoding, adapted, fold, *data, excluded, keep_queries=keep_queries
             )
             if scratch is not None and several and one.nbytes >= LARGE_FOLD:
                 one = one.on_disk(Path(mkdtemp(dir=scratch)))
@@ -197,17 +225,19 @@ class TrainingRun:
 
     def tuning_folds(self) -> list[Fold]:
         """The folds to choose constants on: windows of time where times are known, otherwise random. A base that has
-        learnt from clicks knows the items it has seen: only those held out of its training can play novel."""
+        learnt from clicks knows the items it has seen: only those held out of its training can play novel. Of an
+        encoder that is fine-tuned there is one fold, for each would need an encoder of its own."""
         config = self.config
+        count = config.folds if config.fine_tuning is None else min(config.folds, 1)
         record = None if self.encoder is not None else EncoderRecord.load(Pretrained(config.base).folder)
         if record is None or not record.learnt_from_clicks or not config.folds:
             training = (self.observed, self.query_rows, self.clicks)
-            folds = draw_folds(self.dataset, training, config.folds, config.seed)
+            folds = draw_folds(self.dataset, training, count, config.seed)
             if folds and folds[0].follows_time:
                 self.stages.report(f"folds: {len(folds)} windows of time, the newest items play novel")
             return folds
         data = (self.observed, self.query_rows, self.clicks)
-        folds = known_folds(record, self.dataset, data, config.folds, config.seed)
+        folds = known_folds(record, self.dataset, data, count, config.seed)
         self.stages.report(
             "the base encoder has learnt from clicks: constants are "
             + ("chosen on items it held out" if folds else "the defaults, for it held too few items out")
@@ -230,7 +260,7 @@ class TrainingRun:
             self.encoding.adapt(encoder, extent).save(out)
 
         folder = self.stages.run("encoder", {}, learn)
-        return self.encoder or load_encoder(folder, base=self.config.base, cache=self.cache)
+        return self.encoder or load_encoder(folder, base=self.bases.model, cache=self.cache)
 
     def embed(self, encoder: Encoder) -> tuple[Floats, Floats]:
         """(queries, dim) of the training queries and (items, dim) of all items, memory-mapped."""
@@ -373,6 +403,7 @@ class TrainingRun:
                     "generator": losses,
                 }
             ),
+            "fine_tuning": [list(one) for one in self.bases.validation],
             "novel_items": self.novel_items,
             "clicks": int(self.clicks.nnz),
             "queries": len(self.query_rows),

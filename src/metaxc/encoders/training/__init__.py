@@ -30,6 +30,9 @@ class TrainingConfig(BaseModel):
         ge=0,
         description="batches with more tokens cache their gradients, so that a graph does not fill a laptop's memory",
     )
+    stop_after: int | None = Field(
+        None, ge=1, description="steps after which training ends, with the learning rate of that step"
+    )
     validate_every: int = Field(0, ge=0, description="steps between two validations; 0 for no validation")
     patience: int = Field(
         3, ge=1, description="training stops after this many validations without a better score"
@@ -109,6 +112,10 @@ class RecipeOptions(BaseModel):
     )
 
 
+VALIDATIONS = 4
+"""Validations of an encoder while it is trained, the one of its start not counted."""
+
+
 class EncoderTraining(BaseModel):
     """How `metaxc encoder train` trains a transformer. The defaults are for minutes on a CPU; with a GPU, raise steps
     and batch."""
@@ -120,7 +127,10 @@ class EncoderTraining(BaseModel):
         description="how to train. dpr: in-batch negatives, the cheapest. ance: adds the items that the encoder itself "
         "ranks too high. ngame: near queries share a batch. maclr: learns from texts alone, without clicks",
     )
-    steps: int = Field(300, ge=1, description="training steps; a few hundred take minutes on a CPU")
+    steps: int = Field(300, ge=1, description="training steps, at most; a few hundred take minutes on a CPU")
+    passes: float | None = Field(
+        None, gt=0, description="passes over the queries, within `steps`; if not given, `steps` alone decides"
+    )
     batch: int = Field(128, ge=2, description="pairs per step; every other item of the batch is a negative")
     learning_rate: float = Field(
         1e-4,
@@ -144,8 +154,23 @@ class EncoderTraining(BaseModel):
         default_factory=RecipeOptions, description="options that only some recipes use"
     )
 
-    def trainer_config(self, steps: int) -> TrainingConfig:
-        """The trainer's settings for a stage of this many steps, with four validations."""
+    def planned_steps(self, queries: int) -> int:
+        """The steps of training with so many queries."""
+        if self.passes is None:
+            return self.steps
+        return min(self.steps, max(1, round(self.passes * queries / self.batch)))
+
+    def trainer_config(self, steps: int, stop_after: int | None = None) -> TrainingConfig:
+        """The trainer's settings for a stage, with four validations.
+
+        Args:
+            steps: Of the stage; the learning rate falls to 0 in these.
+            stop_after: Steps after which it ends all the same.
+        """
         return TrainingConfig(
-            steps=steps, learning_rate=self.learning_rate, warmup=0.1, validate_every=max(1, -(-steps // 4))
+            steps=steps,
+            stop_after=stop_after,
+            learning_rate=self.learning_rate,
+            warmup=0.1,
+            validate_every=max(1, -(-steps // VALIDATIONS)),
         )

@@ -142,11 +142,22 @@ class EncoderRecord(BaseModel):
     learnt_from_clicks: bool = Field(description="whether the encoder knows the items it was trained on")
     held_items: list[str] = Field(description="ids of the observed items that were held out of training")
     held_queries: list[str] = Field(description="ids of the training queries that were held out")
+    steps: int = Field(
+        0, ge=0, description="steps after which the learning rate was to reach 0; 0 in older files"
+    )
     losses: list[float] = Field(description="the loss, averaged over spans of steps")
     validation: list[tuple[int, float]] = Field(
         description="step and zero-shot R@10 on the held-out items, percent",
         validation_alias=AliasChoices("validation", "judged"),  # older files have the second
     )
+
+    @property
+    def best_step(self) -> int:
+        """The step of the weights that were kept: that of the best validation score, 0 for the start; without
+        validation the last one."""
+        if not self.validation:
+            return self.steps
+        return max(self.validation, key=lambda one: one[1])[0]
 
     def write(self, folder: Path) -> None:
         """Write the record into the encoder's folder."""

@@ -92,7 +92,8 @@ def train(
     seed: int = 0,
     label: str = "train the encoder",
 ) -> TrainingHistory:
-    """Train `encoder` in place; with validation it ends with the weights of the best score.
+    """Train `encoder` in place; with validation it ends with the weights of the best score, which may be those that it
+    started with.
 
     Args:
         encoder: What to train.
@@ -108,6 +109,7 @@ def train(
     run = _Run(encoder, clicks, batches, negatives or Negatives(), config, validate, checkpoint, seed)
     first_step = run.resume()
     run.processes.check_same_step(first_step)
+    run.validate_start()
     encoder.module.train()
     run_training(
         run.compute_loss,
@@ -181,18 +183,26 @@ class _Run:
         """Record the step, validate and save where it is time to; True stops training early."""
         self.history.losses.append(loss)
         self.batches.update(self.query_rows, self.query_embeddings)
+        ends = done == self.config.stop_after
         if (
             self.validate is not None
             and self.config.validate_every
-            and done % self.config.validate_every == 0
+            and (done % self.config.validate_every == 0 or ends)
         ):
             self._validate(self.validate, done)
             if self._stops_early():
                 return True
+        if ends:
+            return True
         if self.checkpoint is not None and time.monotonic() - self.saved >= self.config.checkpoint_seconds:
             self._save(self.checkpoint, done)
             self.saved = time.monotonic()
         return False
+
+    def validate_start(self) -> None:
+        """Validate the weights before the first step: what the past teaches need not hold for held-out data."""
+        if self.validate is not None and self.config.validate_every and not self.history.validation:
+            self._validate(self.validate, 0)
 
     def restore_best(self) -> None:
         """Set the weights to those of the best validation score, after a last validation where it is due."""

@@ -16,6 +16,8 @@ from metaxc.artifacts import STAGE_KIND, discard_results, json_digest, load_json
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained
+from metaxc.encoders.training import EncoderTraining
+from metaxc.encoders.training.recipes import train_encoder
 from metaxc.errors import ConfigError, ModelError
 from metaxc.irene import Irene, IreneConfig
 from metaxc.irene.config import merge_settings
@@ -23,6 +25,7 @@ from metaxc.research.baselines.fine_tuned import FineTuningConfig, fine_tune
 from metaxc.research.code_version import METHOD_SOURCES, MODEL_SOURCES, source_digest
 
 FINE_TUNED_KIND = "fine-tuned encoder"
+RECIPE_KIND = "encoder of a recipe"
 
 
 class Context:
@@ -102,6 +105,29 @@ class Context:
         )
         seconds = float(load_json(folder / "training.json")["seconds"])
         return self.irene(config).base_encoder(self.dataset), seconds
+
+    def recipe_encoder(self, config: EncoderTraining) -> tuple[Pretrained, float]:
+        """The frozen encoder, trained by one of the paper's recipes, and the seconds of the training; loaded from the
+        folder, or trained now and saved there.
+
+        Args:
+            config: The recipe and its budget.
+        """
+        base = self.config.base
+        determines = [Pretrained(base).weights, self.dataset.fingerprint, config.model_dump()]
+        key = json_digest([*determines, source_digest(MODEL_SOURCES)])
+
+        def build(folder: Path) -> None:
+            started = time.perf_counter()
+            train_encoder(
+                self.dataset, config, folder / "encoder", base=base, cache=self.cache, report=self.report
+            )
+            save_json(folder / "training.json", {"seconds": time.perf_counter() - started})
+
+        folder, _ = reuse_or_build(self.folder / "recipes" / key[:32], RECIPE_KIND, build)
+        config_there = self.changed(encoder="pretrained", base=str(folder / "encoder"))
+        seconds = float(load_json(folder / "training.json")["seconds"])
+        return self.irene(config_there).base_encoder(self.dataset), seconds
 
     def changed(self, **changes: Any) -> IreneConfig:
         """The default configuration with these changes; nested settings as dicts of their changes."""

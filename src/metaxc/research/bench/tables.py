@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from metaxc.errors import ConfigError
 from metaxc.research.bench.ablation_table import ablation_table
+from metaxc.research.bench.encoder_table import encoder_table
 from metaxc.research.bench.first_clicks_table import first_clicks_table
 from metaxc.research.bench.latency_table import BATCHES, latency_table
 from metaxc.research.bench.main_table import (
@@ -37,6 +38,7 @@ from metaxc.research.code_version import source_digest
 
 TABLES: dict[str, Callable[[], Table]] = {
     "main": main_table,
+    "encoders": encoder_table,
     "ablations": ablation_table,
     "oneshot": first_clicks_table,
     "novel-ratio": novel_ratio_table,
