@@ -1,6 +1,7 @@
 # make demo   set up, train on books read together, print the table, answer queries, explain a novel item and click it;
 #             make demo DATA=icd10cm does it with clinical phrases
 # make test   set up, lint, type-check, run the test suite
+# make test-slow   the tests that take minutes each: real data, whole training runs, kills and damaged files
 # make wheel-check   build the source distribution and the wheel, and try the wheel in a fresh environment
 # make docs   build the documentation site in site/
 # make test-lowest   the tests with the lowest versions that pyproject.toml allows, in an environment of their own
@@ -25,7 +26,7 @@ LOWEST_CI := tests/data tests/emmett tests/test_dependencies.py \
 	$(addprefix tests/serve/test_,api_types.py app.py client.py config_file.py http_server.py middleware.py serve_settings.py) \
 	$(addprefix tests/encoders/test_,cache_folder.py encoder_folder.py onnx_graph.py pretrained.py)
 
-.PHONY: demo docs examples test test-integrations test-ray test-slow test-lowest test-lowest-ci check wheel-check setup lock clean
+.PHONY: demo docs examples test test-integrations test-ray test-slow test-slow-ci test-lowest test-lowest-ci check wheel-check setup lock clean
 
 setup: $(READY)
 
@@ -106,6 +107,9 @@ test: check
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow --durations=25 --durations-min=5
+
+test-slow-ci: $(READY)
+	$(BIN)/python -m pytest -m 'slow and not nightly' --durations=25 --durations-min=5
 
 clean:
 	rm -rf $(VENV) $(VENV)-lock $(LOWEST) $(INTEGRATIONS) demo demo-*/ site

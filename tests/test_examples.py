@@ -17,6 +17,7 @@ PROGRAMS = {
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_example_runs(name, tmp_path):
     wanted, packages = PROGRAMS[name]

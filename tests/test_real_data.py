@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from metaxc.data import ClickLog, Dataset, split, write_folder
 from metaxc.data.sources import SOURCES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 CODE = "from metaxc.cli.main import run; run()"
 

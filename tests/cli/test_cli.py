@@ -80,6 +80,17 @@ def test_evaluate_compares_with_the_encoder_unless_told_not_to(model, data):
     assert json.loads(run("evaluate", model, data, "--no-baselines", "--json").stdout)["baselines"] == {}
 
 
+def test_evaluate_on_some_of_the_test_queries(model, data):
+    dataset = read_folder(data)
+    result = run("evaluate", model, data, "--no-baselines", "--test-queries", "7", "--json")
+    assert "evaluating on 7 of the test queries" in result.stderr
+    assert len(dataset.test) > 7
+    printed = json.loads(result.stdout)["generalized"]
+    counted = printed["novel"]["queries"], printed["observed"]["queries"]
+    assert max(counted) <= 7
+    assert sum(counted) >= 7
+
+
 def test_evaluate_prints_tables_for_people(model, data):
     printed = run("evaluate", model, data).stdout
     titles = (

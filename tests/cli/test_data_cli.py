@@ -5,7 +5,7 @@ import json
 import pytest
 from commands import run
 
-from metaxc.data import read_folder
+from metaxc.data import read_folder, split, write_folder
 
 ITEMS = "sku,title,brand\na,Apple,Orchard\nb,,Sky\nc,Tea,\n"
 EVENTS = "search term,sku,ts\nfruit,a,1700000000000\nfruit,z,1700000000000\ndrink,c,1700000009000\n"
@@ -55,6 +55,20 @@ def test_skip_bad_writes_the_folder_and_the_list(files, tmp_path):
     again = run("data", "import", *files, "--skip-bad")
     assert "--overwrite" in str(again.exception)
     assert run("data", "import", *files, "--skip-bad", "--overwrite", "--json").exit_code == 0
+
+
+def test_a_part_of_a_data_set_is_a_data_set(shop, tmp_path):
+    write_folder(split(shop, novel=0.15, test=0.2)[0], tmp_path / "whole")
+    limits = ("--items", "30", "--train", "20", "--test", "9")
+    result = run("data", "sample", tmp_path / "whole", tmp_path / "part", *limits)
+    assert result.exit_code == 0
+    assert "30 items" in result.stdout
+    part, whole = read_folder(tmp_path / "part"), read_folder(tmp_path / "whole")
+    assert (len(part.items), len(part.train), len(part.test)) == (30, 20, 9)
+    assert {part.items.ids[row] for row in part.novel_rows} <= {
+        whole.items.ids[row] for row in whole.novel_rows
+    }
+    assert "--overwrite" in str(run("data", "sample", tmp_path / "whole", tmp_path / "part").exception)
 
 
 def test_columns_may_be_named(files, tmp_path):

@@ -47,6 +47,7 @@ def test_damaged_files_are_detected_and_never_cause_a_crash_or_a_wrong_result(tm
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_after_a_kill_at_any_point_an_operation_is_complete_or_absent(tmp_path):
     found = run_script(tmp_path, "crash_points", "--points", "8")
     assert found["points"] == found["as before"] + found["as after"] >= 50
@@ -72,6 +73,7 @@ def test_after_a_power_cut_or_a_failing_sync_what_was_acknowledged_is_there_and_
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_no_slip_of_an_operator_costs_data(tmp_path):
     found = run_script(tmp_path, "operators", "--quick")
     assert found["broken promises"] == 0
@@ -79,6 +81,7 @@ def test_no_slip_of_an_operator_costs_data(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_files_of_somebody_else_are_refused_without_code_crash_or_a_full_memory(tmp_path):
     attacks = run_script(tmp_path, "inputs", "--quick")["attacks"]
     assert len(attacks) == 6

@@ -68,6 +68,10 @@ def evaluate(
         ),
     ] = None,
     exposure: Exposure = None,
+    test_queries: Annotated[
+        int | None,
+        typer.Option(help="Evaluate on so many of the test queries, drawn at random.  [default: all]", min=1),
+    ] = None,
     allow_overlap: AllowOverlap = False,
     base: Base = None,
     threads: Threads = 0,
@@ -104,6 +108,7 @@ def evaluate(
     """
     set_threads(threads)
     from metaxc.data import read_folder
+    from metaxc.data.sampling import sample_dataset
     from metaxc.devices import set_device
     from metaxc.emmett.model_identity import describe_novel
     from metaxc.encoders import EmbeddingCache, frozen_base
@@ -115,6 +120,9 @@ def evaluate(
     exposure = check_exposure(exposure)
     trained = load_model(model, base, cache)
     dataset, _ = with_split(read_folder(data), trained.about.get("split"))
+    if test_queries is not None:
+        dataset = sample_dataset(dataset, len(dataset.items), len(dataset.train), test_queries)
+        print_status(f"evaluating on {len(dataset.test or ()):,} of the test queries")
     encoders = encoder_baselines(trained.encoder) if baselines else {}
     was_fine_tuned = baselines and bool(trained.about["config"].get("fine_tuning"))
     shows_bare = ENCODER in others or was_fine_tuned

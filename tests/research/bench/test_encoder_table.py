@@ -1,0 +1,59 @@
+"""The paper's encoders: the three rows of a recipe share one encoder, and say how it was trained."""
+
+import pytest
+
+from metaxc.data import split
+from metaxc.irene import Irene, IreneConfig
+from metaxc.research.bench import Context, Results, get_table, run_table, select_rows
+from metaxc.research.bench import context as context_module
+from metaxc.research.bench.encoder_table import RECIPES, recipe_training
+
+
+@pytest.fixture
+def shop_context(shop, tiny, tmp_path):
+    dataset, _ = split(shop, novel=0.15, test=0.2)
+    config = IreneConfig(base=str(tiny), folds=1, backend="torch", adapter={"epochs": 1})
+    return Context(dataset, config, folder=tmp_path / "work")
+
+
+def test_every_recipe_has_three_rows():
+    rows = [row.name for row in get_table("encoders").rows]
+    assert rows[:3] == ["DPR", "DPR + IRENE as in the paper", "DPR + metaxc"]
+    assert len(rows) == 3 * len(RECIPES)
+
+
+def test_rows_of_a_recipe_train_its_encoder_once(shop_context, tmp_path, monkeypatch):
+    trained, train = [], context_module.train_encoder
+
+    def count(dataset, config, *arguments, **rest):
+        trained.append(config)
+        return train(dataset, config, *arguments, **rest)
+
+    monkeypatch.setattr(context_module, "train_encoder", count)
+    table = get_table("encoders")
+    rows = select_rows(table, "DPR", "DPR + metaxc")
+    alone, ours = run_table(shop_context, table, rows, Results(tmp_path / "r.jsonl"))
+    assert trained == [recipe_training("dpr", 0)]
+    assert trained[0].planned_steps(10_000) == 78  # one pass in batches of 128
+    assert alone["config"]["settings"]["on top"] == "nothing"
+    assert alone["config"]["settings"]["training"]["recipe"] == "dpr"
+    assert 0 < alone["seconds"]["fit"] < ours["seconds"]["fit"]
+    assert ours["metrics"]["generalized"]["P@1"] > alone["metrics"]["generalized"]["P@1"]
+
+
+def test_the_papers_row_is_the_papers_configuration_on_the_trained_encoder(shop_context, monkeypatch):
+    seen = []
+
+    class StoppedError(Exception):
+        pass
+
+    def model(self, config, dataset=None):
+        seen.append(config)
+        raise StoppedError
+
+    monkeypatch.setattr(Context, "model", model)
+    [row] = select_rows(get_table("encoders"), "MACLR + IRENE*")
+    with pytest.raises(StoppedError):
+        row.run(shop_context)
+    encoder, _ = shop_context.recipe_encoder(recipe_training("maclr", 0))
+    assert seen == [Irene.paper(base=str(encoder.folder)).config]
