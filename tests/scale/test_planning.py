@@ -11,6 +11,7 @@ from metaxc.data.synthetic import SyntheticConfig, write_synthetic
 from metaxc.errors import ConfigError
 from metaxc.irene import SIZES, Irene, IreneConfig
 from metaxc.scale import Workload, check_memory, make_plan
+from metaxc.scale.learning_costs import FINE_TUNED_PAIR_SECONDS
 from metaxc.scale.planning import describe_what_fits, smaller_plans
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "scale.json"
@@ -125,3 +126,14 @@ class TestLearnedParts:
         plan = make_plan(workload, IreneConfig())
         seconds = {stage.name: stage.seconds for stage in plan.stages}
         assert seconds["classifiers"] == seconds["generator"] == pytest.approx(3.0)
+
+    def test_fine_tuning_is_a_stage_of_its_own_and_two_passes(self):
+        workload = Workload(20_000, 18_000, 12_800, 50_000)
+        best, default = (make_plan(workload, IreneConfig(**SIZES[name])) for name in ("best", "default"))
+        stages = {stage.name: stage for stage in best.stages}
+        assert "fine-tune" not in {stage.name for stage in default.stages}
+        assert stages["fine-tune"].seconds == pytest.approx(2 * 12_800 * FINE_TUNED_PAIR_SECONDS)
+        assert stages["fine-tune"].memory > 3e9
+        assert best.seconds > default.seconds
+        fast = dict(smaller_plans(best))["--size fast"]
+        assert "fine-tune" not in {stage.name for stage in fast.stages}

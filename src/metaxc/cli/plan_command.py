@@ -32,7 +32,7 @@ def plan(
     ] = None,
     novel: Annotated[float, typer.Option(help="Share of the items that are novel; with --items.")] = 0.1,
     dim: Annotated[int, typer.Option(min=1, help="Dimensions of the encoder.")] = 384,
-    size: Annotated[str, typer.Option(help="default or fast, as of train.")] = "default",
+    size: Annotated[str, typer.Option(help="fast, default or best, as of train.")] = "default",
     encoder: Annotated[str | None, config_option("metaxc.irene.config:IreneConfig.encoder")] = None,
     folds: Annotated[int | None, config_option("metaxc.irene.config:IreneConfig.folds")] = None,
     expansion_queries: Annotated[

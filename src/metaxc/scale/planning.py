@@ -22,7 +22,12 @@ from metaxc.index.array_search import INDEX_FROM
 from metaxc.irene import SIZES, IreneConfig
 from metaxc.irene.model_parts import ConfiguredParts
 from metaxc.irene.training_run import LARGE_FOLD
-from metaxc.scale.learning_costs import one_vs_all_seconds, transformer_seconds
+from metaxc.scale.learning_costs import (
+    FINE_TUNING_MEMORY,
+    fine_tuning_seconds,
+    one_vs_all_seconds,
+    transformer_seconds,
+)
 from metaxc.tuning.fitted_folds import BLOCK, MOST_QUERIES
 from metaxc.tuning.grids import NEIGHBOURS
 from metaxc.tuning.shortlists import BLOCK_SCORES
@@ -31,6 +36,7 @@ GIGABYTE = 1e9
 
 FIXED = {
     "read": 0.28,
+    "fine-tune": 0.29,
     "encode": 0.29,
     "tune": 0.69,
     "encoder": 0.83,
@@ -209,6 +215,8 @@ def make_plan(workload: Workload, config: IreneConfig) -> Plan:
         # The model with its indexes, and a copy of the largest file while it is written.
         "save": bags + frozen + kept_queries + (2 + INDEX_SHARE) * items + (2 + INDEX_SHARE) * observed,
     }
+    if config.fine_tuning is not None:
+        arrays = {"read": 0.0, "fine-tune": bags + FINE_TUNING_MEMORY, **arrays}
     seconds = _stage_seconds(workload, config)
     extra = TRANSFORMER * GIGABYTE if transformer else 0.0
     stages = tuple(
@@ -262,6 +270,7 @@ def _stage_seconds(workload: Workload, config: IreneConfig) -> dict[str, float]:
     texts = workload.items + workload.queries
     wide = workload.dim / 384
     adapter = config.adapter
+    folds = config.folds if config.fine_tuning is None else min(config.folds, 1)
     steps = adapter.steps(workload.queries)
     learn = 0.0 if config.encoder == "pretrained" else steps * STEP_SECONDS * wide
     several = config.encoder == "adapted" and adapter.extent is None
@@ -271,8 +280,9 @@ def _stage_seconds(workload: Workload, config: IreneConfig) -> dict[str, float]:
     validate = queries * (VALIDATION_SECONDS + workload.observed * SCORE_SECONDS * wide)
     return {
         "read": STARTUP_SECONDS + TEXT_SECONDS * texts + CLICK_SECONDS * workload.clicks,
-        "encode": texts * _encoding_seconds(workload, config),
-        "tune": config.folds * (learn + (3 if several else 1) * fit + validate),
+        "fine-tune": fine_tuning_seconds(workload, config) * wide**2,
+        "encode": (1 if config.fine_tuning is None else 2) * texts * _encoding_seconds(workload, config),
+        "tune": folds * (learn + (3 if several else 1) * fit + validate),
         "encoder": learn,
         "embeddings": texts * TEXT_SECONDS,
         "classifiers": workload.clicks * CLICK_SECONDS + one_vs_all_seconds(workload, config) * wide,
@@ -299,12 +309,12 @@ def _encoding_seconds(workload: Workload, config: IreneConfig) -> float:
 
 def smaller_plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
     """Options of `metaxc train` that need less memory, those that cost the least accuracy first, with their plans."""
-    config = plan.config
+    config, fast = plan.config, {**SIZES["fast"], "fine_tuning": None}
     for folds in range(config.folds - 1, 0, -1):
         yield f"--folds {folds}", make_plan(plan.workload, config.model_copy(update={"folds": folds}))
     if config.encoder != "static":
-        yield "--size fast", make_plan(plan.workload, config.model_copy(update=SIZES["fast"]))
-    smallest = config.model_copy(update={**SIZES["fast"], "folds": 0, "expansion_queries": 0})
+        yield "--size fast", make_plan(plan.workload, config.model_copy(update=fast))
+    smallest = config.model_copy(update={**fast, "folds": 0, "expansion_queries": 0})
     yield "--size fast --folds 0 --expansion-queries 0", make_plan(plan.workload, smallest)
 
 
