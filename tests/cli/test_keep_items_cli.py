@@ -26,7 +26,7 @@ def place(tmp_path_factory):
 def test_the_new_model_answers_shifted_queries_with_the_old_items(place):
     result = run(
         "train", place / "data", "--keep-items", place / "old", "--out", place / "new", "--threads", "1",
-        "--epochs", "1000", "--expansion-queries", "0", "--json",
+        "--epochs", "400", "--expansion-queries", "0", "--json",
     )  # fmt: skip
     assert result.exit_code == 0, result.exception
     old, new = Emmett.load(place / "old"), Emmett.load(place / "new")
@@ -37,7 +37,7 @@ def test_the_new_model_answers_shifted_queries_with_the_old_items(place):
     np.testing.assert_array_equal(new.vectors[: len(old.items)], old.vectors)
     again = run(
         "train", place / "data", "--keep-items", place / "old", "--out", place / "new", "--threads", "1",
-        "--epochs", "1000", "--expansion-queries", "0",
+        "--epochs", "400", "--expansion-queries", "0",
     )  # fmt: skip
     assert again.exit_code == 0
     assert "already trained from these inputs" in again.stderr

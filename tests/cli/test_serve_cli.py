@@ -1,10 +1,12 @@
 """`metaxc serve`, as a user starts and stops it."""
 
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from commands import run
@@ -27,12 +29,20 @@ def data(shop, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def model(shop, tmp_path):
+@pytest.fixture(scope="module")
+def trained(shop, tiny, tmp_path_factory):
     dataset, _ = split(shop, novel=0.1, test=0.2)
-    config = IreneConfig(encoder="static", adapter={"epochs": 5, "batch": 64, "learning_rate": 0.01})
-    Irene(config).fit(dataset).save(tmp_path / "model")
-    return tmp_path / "model"
+    adapter = {"epochs": 5, "batch": 64, "learning_rate": 0.01}
+    config = IreneConfig(encoder="static", base=str(tiny), adapter=adapter)
+    folder = tmp_path_factory.mktemp("models") / "model"
+    Irene(config).fit(dataset).save(folder)
+    return folder
+
+
+@pytest.fixture
+def model(trained, tmp_path):
+    """A copy of the model: catalogs are made beside it."""
+    return Path(shutil.copytree(trained, tmp_path / "model"))
 
 
 @contextmanager

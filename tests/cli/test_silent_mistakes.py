@@ -9,16 +9,15 @@ from metaxc.cli.serve_command import open_or_create_catalog
 from metaxc.data import Dataset, split, write_folder
 from metaxc.emmett import Emmett
 from metaxc.irene import Irene
-
-TRAIN = ["--encoder", "static", "--epochs", "20", "--threads", "1"]
+from metaxc.research.report import comparison
 
 
 @pytest.fixture(scope="module")
-def folders(shop, tmp_path_factory):
+def folders(shop, shop_folder, shop_training, tmp_path_factory):
     place = tmp_path_factory.mktemp("folders")
     write_folder(shop, place / "unsplit")
-    write_folder(split(shop, novel=0.15, test=0.2)[0], place / "split")
-    assert run("train", place / "split", "--out", place / "model", *TRAIN).exit_code == 0
+    (place / "split").symlink_to(shop_folder)
+    (place / "model").symlink_to(shop_training[0])
     return place
 
 
@@ -47,21 +46,23 @@ class TestEvaluatingWhatWasTrainedOn:
         assert "NOT A FAIR" not in fair
         assert "Note:" not in fair
 
-    def test_the_report_refuses_and_marks_alike(self, folders, tiny, tmp_path):
+    def test_the_report_refuses_and_marks_alike(self, folders, tiny, tmp_path, monkeypatch):
+        monkeypatch.setattr(comparison, "RESAMPLES", 1000)
         page = tmp_path / "report.html"
         command = ("report", folders / "model", folders / "unsplit", "--out", page, "--base", tiny)
+        command += ("--threads", 1)
         assert "trained on" in str(run(*command).exception)
         assert not page.exists()
         assert run(*command, "--allow-overlap").exit_code == 0
         assert "not comparable" in page.read_text(encoding="utf-8")
 
 
-def test_too_few_clicks_to_choose_constants_are_reported(tmp_path):
+def test_too_few_clicks_to_choose_constants_are_reported(small, tmp_path):
     items = {f"i{n}": f"thing {n}" for n in range(12)}
     queries = {f"q{n}": f"query {n}" for n in range(12)}
-    small = Dataset.of(items, queries, [(f"q{n}", f"i{n}") for n in range(12)])
-    write_folder(split(small, novel=0.2, test=0.2)[0], tmp_path / "data")
-    result = run("train", tmp_path / "data", "--out", tmp_path / "model", *TRAIN)
+    few = Dataset.of(items, queries, [(f"q{n}", f"i{n}") for n in range(12)])
+    write_folder(split(few, novel=0.2, test=0.2)[0], tmp_path / "data")
+    result = run("train", tmp_path / "data", "--out", tmp_path / "model", *small)
     assert result.exit_code == 0
     assert "chosen on pseudo-novel items:" not in result.stderr
     assert "default constants, none chosen (too few clicks" in result.stderr

@@ -11,12 +11,12 @@ from metaxc.irene import Irene, IreneConfig
 
 
 @pytest.fixture(scope="module")
-def place(shop, tmp_path_factory):
-    """A folder with a data set and a small model trained on it."""
+def place(shop, tiny, tmp_path_factory):
+    """A folder with a data set and a small model of 64 dimensions trained on it."""
     folder = tmp_path_factory.mktemp("theory")
     dataset = split(shop, novel=0.15, test=0.2)[0]
     write_folder(dataset, folder / "data")
-    config = IreneConfig(encoder="static", folds=0, adapter={"epochs": 2})
+    config = IreneConfig(encoder="static", base=str(tiny), folds=0, adapter={"epochs": 2})
     Irene(config, cache=EmbeddingCache(folder / "cache")).fit(dataset).save(folder / "model")
     return folder
 

@@ -27,21 +27,34 @@ from metaxc.tuning.grids import DEFAULT_COMBINE
 from metaxc.tuning.qualities import SLACK
 
 
+@pytest.fixture(scope="module")
+def fitted(world):
+    """Models of the world by their options; each is trained once, and no test changes it."""
+    models = {}
+
+    def fit(**options):
+        config = IreneConfig(encoder="pretrained", **options)
+        name = config.model_dump_json()
+        if name not in models:
+            models[name] = Irene(config, encoder=world.encoder).fit(world.dataset)
+        return models[name]
+
+    return fit
+
+
 @pytest.mark.parametrize(
     "generator", ["auto", "combine", "gated", "transformer", "post_norm", "sum", "weighted_sum"]
 )
-def test_every_generator_finds_the_novel_items(world, generator):
-    config = IreneConfig(encoder="pretrained", generator=generator)
-    model = Irene(config, encoder=world.encoder).fit(world.dataset)
+def test_every_generator_finds_the_novel_items(world, fitted, generator):
+    model = fitted(generator=generator)
     found = evaluate(model_search(model, world.dataset), world.dataset, intervals=False)
     assert found["zero_shot"]["P@1"] > 85  # the embedding alone: under 20
     assert model.generator.kind == generator or generator == "auto"
 
 
 @pytest.mark.parametrize("classifiers", ["ridge", "centroid", "one_vs_all"])
-def test_every_kind_of_classifier_finds_the_novel_items(world, classifiers):
-    config = IreneConfig(encoder="pretrained", classifiers=classifiers)
-    model = Irene(config, encoder=world.encoder).fit(world.dataset)
+def test_every_kind_of_classifier_finds_the_novel_items(world, fitted, classifiers):
+    model = fitted(classifiers=classifiers)
     found = evaluate(model_search(model, world.dataset), world.dataset, intervals=False)
     assert found["zero_shot"]["P@1"] > 95
     assert found["generalized"]["R@10"] > 95
@@ -108,10 +121,10 @@ def test_an_item_without_clicks_is_novel_to_the_model():
         training_clicks(lonely)
 
 
-def test_same_seed_same_model_to_the_last_bit(world, tmp_path):
+def test_same_seed_same_model_to_the_last_bit(world, fitted, tmp_path):
     config = IreneConfig(encoder="pretrained", generator="transformer")
-    for name in ("a", "b"):
-        Irene(config, encoder=world.encoder).fit(world.dataset).save(tmp_path / name)
+    fitted(generator="transformer").save(tmp_path / "a")
+    Irene(config, encoder=world.encoder).fit(world.dataset).save(tmp_path / "b")
     assert_same(tmp_path / "a", tmp_path / "b")
 
 
@@ -250,6 +263,23 @@ class Killed(BaseException):
     pass
 
 
+@pytest.fixture(scope="module", params=["out_of_fold", "observed"])
+def scheme(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def whole(world, scheme, tmp_path_factory):
+    """A configuration, and the folder of its model, trained by a run that nothing stops."""
+    config = IreneConfig(
+        encoder="pretrained", generator="transformer", meta_training={"items": scheme}, folds=2
+    )
+    folder = tmp_path_factory.mktemp("whole")
+    model = Irene(config, encoder=world.encoder).fit(world.dataset, stages=folder / "whole.stages")
+    model.save(folder / "whole")
+    return config, folder / "whole"
+
+
 @pytest.mark.parametrize(
     "place",
     [
@@ -260,11 +290,10 @@ class Killed(BaseException):
         "irene.training_run.save_generator",
     ],
 )
-@pytest.mark.parametrize("scheme", ["out_of_fold", "observed"])
-def test_stopped_inside_any_stage_it_ends_with_the_same_model(world, tmp_path, monkeypatch, place, scheme):
-    config = IreneConfig(encoder="pretrained", generator="transformer", meta_training={"items": scheme})
-    whole = Irene(config, encoder=world.encoder).fit(world.dataset, stages=tmp_path / "whole.stages")
-    whole.save(tmp_path / "whole")
+def test_stopped_inside_any_stage_it_ends_with_the_same_model(
+    world, whole, scheme, tmp_path, monkeypatch, place
+):
+    config, expected = whole
     calls = []
 
     def dies(*args, **kwargs):
@@ -281,7 +310,7 @@ def test_stopped_inside_any_stage_it_ends_with_the_same_model(world, tmp_path, m
     )
     again.save(tmp_path / "again")
     assert calls == [place]
-    assert_same(tmp_path / "whole", tmp_path / "again")
+    assert_same(expected, tmp_path / "again")
     if (
         place == "irene.training_run.save_generator" and scheme == "observed"
     ):  # out of fold the first stage saves it

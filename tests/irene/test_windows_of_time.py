@@ -44,7 +44,7 @@ def build_recency(seed):
         )
         return log, noisy((axes[topic] - axes[:TOPICS].sum(axis=0)) / np.sqrt(TOPICS - 1))
 
-    train, train_vectors = ask("q", 4_000, 3, GENERATIONS - NOVEL)
+    train, train_vectors = ask("q", 2_000, 3, GENERATIONS - NOVEL)
     test, test_vectors = ask("t", 400, GENERATIONS - 1, GENERATIONS)
     rows = np.arange(TOPICS * GENERATIONS)
     names = [f"i{row}" for row in rows]
