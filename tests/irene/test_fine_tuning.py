@@ -1,5 +1,6 @@
 """An encoder that is fine-tuned before a model is trained on it: twice, for as long as held-out items gain."""
 
+import gc
 import shutil
 
 import numpy as np
@@ -66,6 +67,19 @@ def test_the_model_folder_carries_the_weights(dataset, trained, tmp_path, tiny):
     bare = frozen_base(loaded.encoder, tiny, None, texts)
     assert bare.weights == Pretrained(tiny).weights
     assert set(encoder_baselines(bare)) == {BARE_ENCODER}
+
+
+def test_without_a_folder_for_stages_the_weights_live_as_long_as_the_encoder(dataset, tiny, monkeypatch):
+    monkeypatch.setattr("metaxc.data.folds.FEWEST_QUERIES", 10)
+    irene = Irene(base=str(tiny), encoder="pretrained", fine_tuning=QUICK, backend="torch")
+    model = irene.fit(dataset)
+    folder = model.encoder.folder
+    assert folder != tiny
+    assert model.represent(["a text that was not embedded before"]).shape == (1, 65)
+    assert folder.is_dir()
+    del model
+    gc.collect()
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(("scores", "expected"), [((3.0, 9.0, 5.0), 5), ((9.0, 3.0, 5.0), None)])

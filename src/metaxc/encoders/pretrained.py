@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
@@ -80,6 +81,9 @@ class Pretrained:
     """
 
     kind: ClassVar[str] = "pretrained"
+
+    temporary_folder: TemporaryDirectory[str] | None = None
+    """Contains the weights, where they have just been trained; removed with the encoder."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from metaxc.arrays import Doubles, Rows
 from metaxc.artifacts import Stages, json_digest
 from metaxc.data import Dataset
 from metaxc.emmett import Emmett
-from metaxc.encoders import EmbeddingCache, Encoder, Pretrained
+from metaxc.encoders import Adapted, EmbeddingCache, Encoder, Pretrained
 from metaxc.encoders.onnx import onnx_versions
 from metaxc.irene.config import IreneConfig, with_options
 from metaxc.irene.training_run import TrainingRun, pretrained_encoder
@@ -133,10 +133,22 @@ class Irene:
             stages: A folder for the result of each stage, from which a killed run continues; temporary when None.
             report: Called with one line per stage.
         """
-        if stages is None:
-            with tempfile.TemporaryDirectory(prefix="metaxc-") as folder:
-                return self._fit(dataset, Stages(Path(folder), report))
-        return self._fit(dataset, Stages(Path(stages), report))
+        if stages is not None:
+            return self._fit(dataset, Stages(Path(stages), report))
+        folder = tempfile.TemporaryDirectory(prefix="metaxc-")
+        try:
+            model = self._fit(dataset, Stages(Path(folder.name), report))
+        except BaseException:
+            folder.cleanup()
+            raise
+        base = model.encoder.base if isinstance(model.encoder, Adapted) else model.encoder
+        if isinstance(base, Pretrained) and base.folder.is_relative_to(folder.name):
+            base.temporary_folder = (
+                folder  # the fine-tuned weights are there, and are read when they are needed
+            )
+        else:
+            folder.cleanup()
+        return model
 
     def _fit(self, dataset: Dataset, stages: Stages) -> Emmett:
         run = TrainingRun(
