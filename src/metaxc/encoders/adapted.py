@@ -58,7 +58,11 @@ class Tower(nn.Module):
     def forward(
         self, x: Tensor | None, tokens: Tensor, offsets: Tensor, kept: Tensor | None = None
     ) -> Tensor:
-        """(n, dim) unit embeddings.
+        """(n, dim) unit embeddings; the arguments are those of `add_up`."""
+        return functional.normalize(self.add_up(x, tokens, offsets, kept), dim=1)
+
+    def add_up(self, x: Tensor | None, tokens: Tensor, offsets: Tensor, kept: Tensor | None = None) -> Tensor:
+        """(n, dim) the sum of frozen embedding, token vectors and MLP, of any length.
 
         Args:
             x: (n, dim) frozen embeddings, None for a static tower.
@@ -80,9 +84,7 @@ class Tower(nn.Module):
             bag = functional.embedding_bag(
                 tokens, self.table, offsets, mode="sum", per_sample_weights=weights, sparse=self.training
             )
-        if x is None:
-            return functional.normalize(bag, dim=1)
-        return functional.normalize(x + bag + self.out(functional.gelu(self.hidden(x))), dim=1)
+        return bag if x is None else x + bag + self.out(functional.gelu(self.hidden(x)))
 
     def embed(self, base: Floats | None, bags: TokenBags) -> Floats:
         """(texts, dim) unit float32 embeddings of all texts, computed in blocks without gradients."""

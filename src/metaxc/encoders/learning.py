@@ -23,6 +23,7 @@ from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import json_digest, reuse_or_build
 from metaxc.data import Dataset
 from metaxc.devices import current_device, to_device
+from metaxc.encoders import word_matches
 from metaxc.encoders.adapted import Adapted, Static, TwoTowers, build_static_towers
 from metaxc.encoders.encoder import Encoder
 from metaxc.encoders.pretrained import Pretrained
@@ -45,11 +46,14 @@ class Encoding(Protocol):
     extents: tuple[float, ...]
     """How far the encoder may be adapted, from 1 (as trained) to 0 (not at all); one value where there is no choice."""
 
+    word_weights: tuple[float, ...]
+    """How much word matches may count (`metaxc.encoders.word_matches`); one value where there is no choice."""
+
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
         """An encoder that has seen only these training queries, items and clicks (query_rows × item_rows)."""
 
-    def adapt(self, encoder: Encoder, extent: float) -> Encoder:
-        """An encoder that `learn` returned, adapted only so far."""
+    def adapt(self, encoder: Encoder, extent: float, words: float = 0.0) -> Encoder:
+        """An encoder that `learn` returned, adapted only so far, in which word matches count so much."""
 
     def embed(self, encoder: Encoder, query_rows: Rows) -> tuple[Floats, Floats]:
         """(query_rows, dim) training queries and (items, dim) all items, by an encoder that `adapt` returned."""
@@ -66,13 +70,14 @@ class FixedEncoding:
     def __init__(self, encoder: Encoder, dataset: Dataset):
         self.encoder = encoder
         self.extents: tuple[float, ...] = (1.0,)
+        self.word_weights: tuple[float, ...] = (0.0,)
         self.queries = encoder.encode_queries(dataset.train.queries.texts)
         self.items = encoder.encode_items(dataset.items.texts)
 
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
         return self.encoder
 
-    def adapt(self, encoder: Encoder, extent: float) -> Encoder:
+    def adapt(self, encoder: Encoder, extent: float, words: float = 0.0) -> Encoder:
         return encoder
 
     def embed(self, encoder: Encoder, query_rows: Rows) -> tuple[Floats, Floats]:
@@ -94,6 +99,10 @@ class TowerEncoding:
         self.extents: tuple[float, ...] = (
             (1.0,) if static else EXTENTS if config.extent is None else (config.extent,)
         )
+        given = config.word_matches
+        self.word_weights: tuple[float, ...] = (
+            (0.0,) if static else word_matches.WEIGHTS if given is None else (given,)
+        )
         self.texts = (dataset.train.queries.texts, dataset.items.texts)
         self.tokenizer = BagTokenizer(base.tokenizer_file)
         self.queries = None if static else base.encode_queries(dataset.train.queries.texts)
@@ -106,7 +115,8 @@ class TowerEncoding:
         """Identifies everything that decides what is learnt, except for the rows, the clicks and the seed."""
         texts = [json_digest(list(part)) for part in self.texts]
         # By alias, so that encoders that were cached under the settings' older names are found.
-        config = self.config.model_dump(by_alias=True, exclude={"extent"})  # applied after training
+        applied_later = {"extent", "word_matches"}
+        config = self.config.model_dump(by_alias=True, exclude=applied_later)
         config["most_steps"] = config["most_steps"] or MOST_STEPS  # the same, as far as encoders were cached
         return json_digest([self.base.fingerprint, config, self.static, texts])
 
@@ -133,9 +143,25 @@ class TowerEncoding:
             return Static(None, towers, self.tokenizer)
         return Adapted(self.base, towers, self.tokenizer)
 
-    def adapt(self, encoder: Encoder, extent: float) -> Encoder:
+    @cached_property
+    def _word_directions(self) -> Floats:
+        bags = [self.query_bags, self.item_bags]
+        return word_matches.word_directions(bags, self.tokenizer.vocabulary, self.base.dim)
+
+    def adapt(self, encoder: Encoder, extent: float, words: float = 0.0) -> Encoder:
         assert isinstance(encoder, Adapted)
-        return encoder if extent == 1 else Adapted(self.base, encoder.towers.scaled(extent), self.tokenizer)
+        towers = encoder.towers if extent == 1 else encoder.towers.scaled(extent)
+        if words:
+            assert self.queries is not None
+            assert self.items is not None
+            towers = word_matches.with_word_matches(
+                towers,
+                self._word_directions,
+                words,
+                (self.queries, self.query_bags),
+                (self.items, self.item_bags),
+            )
+        return encoder if towers is encoder.towers else Adapted(self.base, towers, self.tokenizer)
 
     def embed(self, encoder: Encoder, query_rows: Rows) -> tuple[Floats, Floats]:
         assert isinstance(encoder, Adapted)
@@ -156,10 +182,10 @@ class CachedEncoding:
 
     def __init__(self, encoding: TowerEncoding, folder: Path):
         self.encoding, self.folder = encoding, folder
-        self.extents = encoding.extents
+        self.extents, self.word_weights = encoding.extents, encoding.word_weights
 
-    def adapt(self, encoder: Encoder, extent: float) -> Encoder:
-        return self.encoding.adapt(encoder, extent)
+    def adapt(self, encoder: Encoder, extent: float, words: float = 0.0) -> Encoder:
+        return self.encoding.adapt(encoder, extent, words)
 
     def learn(self, query_rows: Rows, item_rows: Rows, clicks: csr_array, seed: int) -> Encoder:
         digests = [_digest(array) for array in (query_rows, item_rows, clicks.indptr, clicks.indices)]

@@ -155,7 +155,7 @@ class Irene:
             self.config, dataset, stages, self.encoder, self.cache, self.encoder_cache, self.inputs(dataset)
         )
         constants, generator = run.choose_constants()
-        encoder = run.learn_encoder(constants.adaptation)
+        encoder = run.learn_encoder(constants.adaptation, constants.word_matches)
         queries, items = run.embed(encoder)
         classifiers = run.fit_classifiers(queries)
         trained = run.train_generator(constants, generator, classifiers, queries, items)

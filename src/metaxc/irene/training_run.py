@@ -42,12 +42,15 @@ from metaxc.tuning import (
     choose_constants,
     compare_generators,
     default_constants,
+    encoder_quality,
     fit_fold,
     learn_fold_encoder,
 )
 
 LARGE_FOLD = 1_000_000_000
 """Bytes of a fold's arrays from which several folds are kept in files: about 220,000 items of 384 dimensions."""
+WORTH_WORDS = 0.5
+"""Points of accuracy by which word matches must help the encoder by itself on the folds: about the standard error."""
 TOO_FEW = f"too few clicks: a fold needs {FEWEST_ITEMS} items and {FEWEST_QUERIES} queries to hold out"
 """Why constants are not chosen."""
 
@@ -170,14 +173,19 @@ class TrainingRun:
         if not folds:
             constants = default_constants(self.parts)
             constants.pseudo_novel["skipped"] = TOO_FEW if self.config.folds else "not asked for"
-            given = self.config.adapter.extent
-            return replace(constants, adaptation=1.0 if given is None else given), None
+            given = self.config.adapter
+            return replace(
+                constants,
+                adaptation=1.0 if given.extent is None else given.extent,
+                word_matches=given.word_matches or 0.0,
+            ), None
         encoders = self.learn_fold_encoders(folds)
+        words = self.choose_word_matches(folds, encoders)
         learning = any(map(self.parts.learns, self.parts.generator_kinds(len(folds))))
         best: tuple[list[FittedFold], list[Candidate]] = ([], [])
         compared, chosen, reached = {}, 1.0, -1.0
         for extent in self.fold_encoding.extents:
-            fitted = self.fit_folds(folds, encoders, extent, keep_queries=learning, scratch=scratch)
+            fitted = self.fit_folds(folds, encoders, extent, words, keep_queries=learning, scratch=scratch)
             candidates = compare_generators(self.parts, fitted)
             quality = (candidates[0].zero_shot.mean + candidates[0].choice.quality.mean) / 2
             compared[f"{extent:g}"] = candidates[0].to_dict()
@@ -185,7 +193,34 @@ class TrainingRun:
             if quality > reached:
                 best, chosen, reached = (fitted, candidates), extent, quality
         constants, trained = choose_constants(self.parts, *best)
-        return replace(constants, adaptation=chosen, adaptations=compared), trained
+        constants = replace(constants, adaptation=chosen, adaptations=compared, word_matches=words)
+        return constants, trained
+
+    def choose_word_matches(self, folds: list[Fold], encoders: list[Encoder]) -> float:
+        """How much word matches count: what the encoder by itself finds best with, where that is clearly better than
+        without them."""
+        weights = self.fold_encoding.word_weights
+        if len(weights) == 1:
+            return weights[0]
+        data, excluded = (self.observed, self.query_rows, self.clicks), self._own_pairs()
+        found = {}
+        for weight in weights:
+            adapted = [
+                self.fold_encoding.adapt(one, self.fold_encoding.extents[0], weight) for one in encoders
+            ]
+            found[weight] = float(
+                np.mean(
+                    [
+                        encoder_quality(self.fold_encoding, one, fold, *data, self.config.seed, excluded)
+                        for one, fold in zip(adapted, folds, strict=True)
+                    ]
+                )
+            )
+        best = max(found, key=lambda weight: found[weight])
+        chosen = best if found[best] >= found[0.0] + WORTH_WORDS else 0.0
+        listed = ", ".join(f"{weight:g}: {quality:.1f}" for weight, quality in found.items())
+        self.stages.report(f"word matches by weight, encoder alone on pseudo-novel items: {listed}")
+        return chosen
 
     def learn_fold_encoders(self, folds: list[Fold]) -> list[Encoder]:
         """Per fold, an encoder that has not seen its pseudo-novel items and held-out queries."""
@@ -197,6 +232,7 @@ class TrainingRun:
         folds: list[Fold],
         encoders: list[Encoder],
         extent: float = 1.0,
+        words: float = 0.0,
         *,
         keep_queries: bool = True,
         scratch: Path | None = None,
@@ -207,6 +243,7 @@ class TrainingRun:
             folds: The folds.
             encoders: From `learn_fold_encoders`.
             extent: How far they are adapted.
+            words: How much word matches count.
             keep_queries: Whether a generator is to learn from the folds.
             scratch: A folder for large folds, where there are several or several extents; None keeps all in memory.
         """
@@ -214,7 +251,7 @@ class TrainingRun:
         excluded = self._own_pairs()
         fitted, several = [], len(folds) * len(self.fold_encoding.extents) > 1
         for fold, encoder in zip(folds, encoders, strict=True):
-            adapted = self.fold_encoding.adapt(encoder, extent)
+            adapted = self.fold_encoding.adapt(encoder, extent, words)
             one = fit_fold(
                 self.parts, self.fold_encoding, adapted, fold, *data, excluded, keep_queries=keep_queries
             )
@@ -252,12 +289,12 @@ class TrainingRun:
         queries = [self.dataset.train.queries.texts[row] for row in self.query_rows]
         return own_text_pairs(queries, items, len(self.observed))
 
-    def learn_encoder(self, extent: float) -> Encoder:
-        """Adapt the encoder to all training clicks, as far as was chosen."""
+    def learn_encoder(self, extent: float, words: float) -> Encoder:
+        """Adapt the encoder to all training clicks, as far as was chosen, with word matches as was chosen."""
 
         def learn(out: Path) -> None:
             encoder = self.encoding.learn(self.query_rows, self.observed, self.clicks, self.config.seed)
-            self.encoding.adapt(encoder, extent).save(out)
+            self.encoding.adapt(encoder, extent, words).save(out)
 
         folder = self.stages.run("encoder", {}, learn)
         return self.encoder or load_encoder(folder, base=self.bases.model, cache=self.cache)
@@ -392,6 +429,7 @@ class TrainingRun:
                 "expansion": chosen["expansion"],
                 "adaptation": constants.adaptation,
                 "follows_response": constants.follows_response,
+                "word_matches": constants.word_matches,
             },
             "compared": constants.compared,
             "adaptations": constants.adaptations,

@@ -7,6 +7,7 @@ from metaxc.tuning.choices import (
     choose_constants,
     compare_generators,
     default_constants,
+    encoder_quality,
     fit_fold,
     learn_fold_encoder,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "choose_constants",
     "compare_generators",
     "default_constants",
+    "encoder_quality",
     "fit_fold",
     "learn_fold_encoder",
     "ranking_quality",

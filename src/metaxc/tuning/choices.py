@@ -26,7 +26,7 @@ from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.selectors import NearestSelector
 from metaxc.tuning.calibration import CalibrationChoice, choose_calibration
 from metaxc.tuning.constants import Constants
-from metaxc.tuning.fitted_folds import FittedFold, TuningFold, zero_shot_quality
+from metaxc.tuning.fitted_folds import FittedFold, TuningFold, ValidationQueries, zero_shot_quality
 from metaxc.tuning.grids import (
     DEFAULT_COMBINE,
     NEIGHBOURS,
@@ -287,6 +287,47 @@ def learn_fold_encoder(
     `fit_fold`."""
     rows, learnt = fold.training(clicks)
     return encoding.learn(query_rows[rows], observed[fold.observed], learnt, parts.seed)
+
+
+def encoder_quality(
+    encoding: Encoding,
+    encoder: Encoder,
+    fold: Fold,
+    observed: Rows,
+    query_rows: Rows,
+    clicks: csr_array,
+    seed: int,
+    excluded: csr_array | None = None,
+) -> float:
+    """How well an encoder by itself ranks the items of a fold, zero-shot and among all items in the mean, percent.
+
+    Args:
+        encoding: Applies the encoder.
+        encoder: One that has seen neither the fold's pseudo-novel items nor its held-out queries.
+        fold: Which items and queries are held out.
+        observed, query_rows, clicks, excluded: As for `fit_fold`.
+        seed: Draws the validation queries.
+    """
+    held, judged = fold.validation(clicks)
+    hidden = None if excluded is None else csr_array(excluded[held])
+    places = np.arange(len(held), dtype=np.float32)[:, None]  # stand for the queries until these are embedded
+    sampled = ValidationQueries.sample(places, judged, seed, hidden)
+    queries, items = encoding.embed(encoder, query_rows[held[sampled.queries[:, 0].astype(np.int64)]])
+    order = np.concatenate([fold.observed, fold.novel])
+    embeddings = np.asarray(items[observed[order]])
+    generalized = replace(sampled, queries=np.asarray(queries)).with_columns(order)
+    novel = generalized.with_columns(np.arange(len(fold.observed), len(order)))
+    some = np.flatnonzero(np.diff(novel.clicks.indptr) > 0)
+    zero_shot = ValidationQueries(
+        novel.queries[some],
+        csr_array(novel.clicks[some]),
+        None if novel.excluded is None else csr_array(novel.excluded[some]),
+    )
+    means = [
+        zero_shot.quality(embeddings[len(fold.observed) :]).mean,
+        generalized.quality(embeddings).mean,
+    ]
+    return sum(means) / 2
 
 
 def fit_fold(

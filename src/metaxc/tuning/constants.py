@@ -23,6 +23,7 @@ class Constants:
         exposure_curve: The quality by exposure, for people: what each value costs and brings.
         adaptation: How far the encoder is adapted to the clicks, 0 (not at all) to 1 (as trained).
         adaptations: The quality of each extent that was compared.
+        word_matches: How much shared rare words count in the encoder.
         follows_response: Whether the exposure of a query is proportional to the classifiers' response to it.
     """
 
@@ -36,6 +37,7 @@ class Constants:
     adaptation: float = 1.0
     adaptations: dict[str, Any] = field(default_factory=dict)
     follows_response: bool = True
+    word_matches: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python for JSON."""
@@ -50,6 +52,7 @@ class Constants:
             "adaptation": self.adaptation,
             "adaptations": self.adaptations,
             "follows_response": self.follows_response,
+            "word_matches": self.word_matches,
         }
 
     @classmethod
@@ -66,11 +69,13 @@ class Constants:
             values["adaptation"],
             values["adaptations"],
             values["follows_response"],
+            values["word_matches"],
         )
 
     def __str__(self) -> str:
         calibration = self.calibration.model_dump(exclude={"exposure_bonus", "response_unit"})
         numbers = {**asdict(self.combine), **calibration, "adaptation": self.adaptation}
+        numbers["word_matches"] = self.word_matches
         numbers["query expansion"] = 0.0 if self.expansion is None else self.expansion.strength
         parts = [f"{name.replace('_', ' ')} {value:g}" for name, value in numbers.items()]
         return ", ".join([self.generator.replace("_", " "), *parts])

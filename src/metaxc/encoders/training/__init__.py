@@ -80,6 +80,13 @@ class AdapterConfig(BaseModel):
         description="how far the trained adapter is applied, from 0 (the pretrained encoder) to 1 (as trained); chosen "
         "on pseudo-novel items if not given",
     )
+    word_matches: float | None = Field(
+        None,
+        ge=0,
+        le=10,
+        description="how much shared rare words count beside what the towers have learnt: 0 for nothing, 1 for as "
+        "much; chosen on pseudo-novel items if not given",
+    )
     clustered: bool = Field(False, description="near queries share a batch, as in NGAME")
     mined: bool = Field(
         False, description="hard negatives from an index that is refreshed while training, as in ANCE"
