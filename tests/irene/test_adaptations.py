@@ -15,7 +15,7 @@ class Blending:
     """An encoding whose frozen embeddings are noise, or know everything, and whose training did the other. What
     `learn` returns is the number of the fold; `adapt` notes how far it is applied."""
 
-    extents = (1.0, 0.5, 0.0)
+    extents, word_weights = (1.0, 0.5, 0.0), (0.0,)
 
     def __init__(self, world, frozen, trained):
         self.world, self.frozen, self.trained = world, frozen, trained
@@ -25,7 +25,7 @@ class Blending:
         self.learnt.append((query_rows, item_rows))
         return len(self.learnt)
 
-    def adapt(self, encoder, extent):
+    def adapt(self, encoder, extent, words=0.0):
         return extent
 
     def embed(self, extent, query_rows):

@@ -28,8 +28,8 @@ WORDS = [
 
 
 def build(answer):
-    """400 items with a code each, between words that say nothing; three queries name a code in the same way and click the
-    item `answer(place of the code)`."""
+    """400 items with a code each, between words that say nothing; three queries name a code in the same way and click
+    the item `answer(place of the code)`."""
     random = np.random.default_rng(0)
     codes = sorted({"".join(random.choice(list(LETTERS), 5)) for _ in range(400)})
 
