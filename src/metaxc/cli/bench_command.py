@@ -47,7 +47,7 @@ HELP = {
     "ablations": (
         "The default configuration with one change: the neighbours' vectors, the number of neighbours, the generator, "
         "its training, or the selector.\n\n"
-        "Cost: a `metaxc train`, reused from `main` if that has run, and 22 more that reuse its encoder; eleven of "
+        "Cost: a `metaxc train`, reused from `main` if that has run, and 24 more that reuse its encoder; twelve of "
         "them train a transformer, in every fold and once more."
     ),
     "oneshot": (

@@ -59,6 +59,7 @@ CHANGES: list[tuple[str, str, dict[str, Any]]] = [
         "number of neighbours",
         {"generator": "transformer", "meta_training": {"neighbour_input": "none"}},
     ),
+    ("without word matches", "encoder", {"adapter": {"word_matches": 0.0}}),
     ("sum, K = 3", "generator", {"generator": "sum", "neighbours": 3}),
     ("weighted sum, K = 3", "generator", {"generator": "weighted_sum", "neighbours": 3}),
     ("transformer, trained on observed items", "generator training", ON_OBSERVED),
