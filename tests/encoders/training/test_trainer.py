@@ -157,21 +157,46 @@ def test_the_checkpoint_of_another_run_or_a_damaged_one_is_ignored(tmp_path):
     assert Checkpoint(tmp_path / "c", "one").read(encoder.module, optimizers) is None
 
 
-def test_early_stopping_keeps_the_weights_of_the_best_validation():
+def train_with_scores(scores, **options):
+    """Train the towers with these validation scores; the encoder, its history, and the weights at each validation."""
     encoder, clicks = towers_world()
-    seen, values = [], iter([1.0, 5.0, 2.0, 2.0, 2.0, 9.0])
+    seen, values = [], iter(scores)
 
     def validate(encoder):
         seen.append(copy_weights(encoder.module))
         return next(values)
 
-    config = TrainingConfig(steps=100, learning_rate=1e-2, validate_every=2, patience=3)
-    history = train(encoder, clicks, RandomBatches(48, 16), config, validate=validate)
-    assert history.validation == [(2, 1.0), (4, 5.0), (6, 2.0), (8, 2.0), (10, 2.0)]
-    assert len(history.losses) == 10
+    config = TrainingConfig(steps=100, learning_rate=1e-2, validate_every=2, patience=3, **options)
+    return encoder, train(encoder, clicks, RandomBatches(48, 16), config, validate=validate), seen
+
+
+def test_early_stopping_keeps_the_weights_of_the_best_validation():
+    encoder, history, seen = train_with_scores([1.0, 5.0, 2.0, 2.0, 2.0, 9.0])
+    assert history.validation == [(0, 1.0), (2, 5.0), (4, 2.0), (6, 2.0), (8, 2.0)]
+    assert len(history.losses) == 8
     for name, array in copy_weights(encoder.module).items():
         np.testing.assert_array_equal(array, seen[1][name])
         assert not np.array_equal(array, seen[4][name])
+
+
+def test_what_does_not_help_ends_with_the_weights_of_the_start():
+    encoder, history, seen = train_with_scores([5.0, 1.0, 1.0, 1.0])
+    assert [step for step, _ in history.validation] == [0, 2, 4, 6]
+    for name, array in copy_weights(encoder.module).items():
+        np.testing.assert_array_equal(array, seen[0][name])
+
+
+def test_it_ends_after_so_many_steps_and_validates_there():
+    _, history, _ = train_with_scores([1.0, 2.0, 3.0], stop_after=3)
+    assert (len(history.losses), history.validation) == (3, [(0, 1.0), (2, 2.0), (3, 3.0)])
+    encoder, clicks = towers_world()
+    whole = TrainingConfig(steps=100, learning_rate=1e-2)
+    short = whole.model_copy(update={"stop_after": 5})
+    losses = train(encoder, clicks, RandomBatches(48, 16), short).losses
+    again, _ = towers_world()
+    assert losses == train(again, clicks, RandomBatches(48, 16), whole).losses[:5], (
+        "with the same learning rates"
+    )
 
 
 def test_rows_keep_their_order_whatever_their_length(transformer):
