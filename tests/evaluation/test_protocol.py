@@ -213,8 +213,8 @@ def test_a_search_that_breaks_its_contract_is_an_error(world, search, message):
         evaluate(search, world, settings=["zero_shot"])
 
 
-def test_a_model_is_compared_with_its_encoder_and_the_base_of_an_adapted_one():
-    bare = Pretrained.__new__(Pretrained)
+def test_a_model_is_compared_with_its_encoder_and_the_base_of_an_adapted_one(tiny):
+    bare = Pretrained(tiny)
     adapted, static = Adapted.__new__(Adapted), Static.__new__(Static)
     adapted.base, static.base = bare, None
     assert list(encoder_baselines(adapted).items()) == [

@@ -6,6 +6,7 @@ import pytest
 from metaxc.artifacts import Stages
 from metaxc.data import Dataset, split
 from metaxc.emmett import Emmett
+from metaxc.encoders import EmbeddingCache
 from metaxc.evaluation import evaluate, model_search
 from metaxc.irene import Irene
 from metaxc.irene.training_run import TrainingRun
@@ -28,10 +29,10 @@ WORDS = [
 
 
 def build(answer):
-    """400 items with a code each, between words that say nothing; three queries name a code in the same way and click
+    """240 items with a code each, between words that say nothing; three queries name a code in the same way and click
     the item `answer(place of the code)`."""
     random = np.random.default_rng(0)
-    codes = sorted({"".join(random.choice(list(LETTERS), 5)) for _ in range(400)})
+    codes = sorted({"".join(random.choice(list(LETTERS), 5)) for _ in range(240)})
 
     def hide(code):
         return " ".join([*random.choice(WORDS, 12), code, *random.choice(WORDS, 12)])
@@ -56,36 +57,45 @@ def _few_queries_are_enough(monkeypatch):
     monkeypatch.setattr("metaxc.data.folds.FEWEST_QUERIES", 10)
 
 
-def choose(dataset, tmp_path, **adapter):
-    config = Irene(folds=2, adapter={"epochs": 2, **adapter}, backend="torch").config
-    lines = []
-    run = TrainingRun(config, dataset, Stages(tmp_path, lines.append), None, None, None, "inputs")
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """The texts are embedded once for all tests."""
+    return EmbeddingCache(tmp_path_factory.mktemp("cache"))
+
+
+def train(cache, **adapter):
+    return Irene(folds=2, adapter={"epochs": 2, **adapter}, backend="torch", cache=cache)
+
+
+def choose(dataset, tmp_path, cache, **adapter):
+    config, lines = train(cache, **adapter).config, []
+    run = TrainingRun(config, dataset, Stages(tmp_path, lines.append), None, cache, None, "inputs")
     folds = run.tuning_folds()
     return run.choose_word_matches(folds, run.learn_fold_encoders(folds)), lines
 
 
-def test_names_are_matched_where_queries_repeat_them(named, tmp_path):
-    weight, lines = choose(named, tmp_path)
+def test_names_are_matched_where_queries_repeat_them(named, tmp_path, cache):
+    weight, lines = choose(named, tmp_path, cache)
     assert weight > 0
     assert any("word matches by weight, encoder alone on pseudo-novel items: 0: " in line for line in lines)
 
 
-def test_nothing_is_matched_where_it_misleads(tmp_path):
-    assert choose(build(lambda place: place + 7), tmp_path)[0] == 0
+def test_nothing_is_matched_where_it_misleads(tmp_path, cache):
+    assert choose(build(lambda place: place + 7), tmp_path, cache)[0] == 0
 
 
-def test_a_given_weight_is_taken_as_it_is(named, tmp_path):
-    assert choose(named, tmp_path, word_matches=0.25)[0] == 0.25
+def test_a_given_weight_is_taken_as_it_is(named, tmp_path, cache):
+    assert choose(named, tmp_path, cache, word_matches=0.25)[0] == 0.25
 
 
-def test_the_model_has_the_chosen_weight_and_is_saved_with_it(named, tmp_path):
-    model = Irene(folds=2, adapter={"epochs": 2}, backend="torch").fit(named)
+def test_the_model_has_the_chosen_weight_and_is_saved_with_it(named, tmp_path, cache):
+    model = train(cache).fit(named)
     assert model.about["constants"]["word_matches"] > 0
     model.save(tmp_path / "model")
     loaded = Emmett.load(tmp_path / "model")
     new = ["module zzxqy"]
     np.testing.assert_array_equal(loaded.represent(new), model.represent(new))
-    plain = Irene(folds=2, adapter={"epochs": 2, "word_matches": 0.0}, backend="torch").fit(named)
+    plain = train(cache, word_matches=0.0).fit(named)
     ours, without = (
         evaluate(model_search(one, named), named, intervals=False)["zero_shot"]["P@1"]
         for one in (model, plain)

@@ -29,6 +29,7 @@ from metaxc.emmett import Emmett
 from metaxc.encoders import Adapted, EmbeddingCache, Encoder, Pretrained
 from metaxc.encoders.onnx import onnx_versions
 from metaxc.irene.config import IreneConfig, with_options
+from metaxc.irene.model_assembly import assemble_model
 from metaxc.irene.training_run import TrainingRun, pretrained_encoder
 
 PAPER: dict[str, Any] = {
@@ -159,7 +160,7 @@ class Irene:
         queries, items = run.embed(encoder)
         classifiers = run.fit_classifiers(queries)
         trained = run.train_generator(constants, generator, classifiers, queries, items)
-        model = run.assemble(constants, encoder, classifiers, queries, items, trained)
+        model = assemble_model(run, constants, encoder, classifiers, queries, items, trained)
         self.seconds = stages.seconds
         return model
 

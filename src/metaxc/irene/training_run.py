@@ -8,33 +8,27 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
-from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from metaxc.arrays import Floats, release_pages
+from metaxc.arrays import Floats
 from metaxc.artifacts import Stages, load_arrays, load_json, save_arrays, save_json
 from metaxc.classifiers import Classifiers
 from metaxc.data import Dataset
 from metaxc.data.clicks import training_clicks
 from metaxc.data.folds import FEWEST_ITEMS, FEWEST_QUERIES, Fold, draw_folds
 from metaxc.data.same_texts import own_text_pairs, rows_by_text
-from metaxc.emmett import Emmett
 from metaxc.emmett.model_identity import describe_novel
-from metaxc.emmett.scoring import HEADS, ClassifierResponse, scale_by_trust
-from metaxc.emmett.training_record import TrainingRecord
+from metaxc.emmett.scoring import scale_by_trust
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
-from metaxc.encoders.adapted import Adapted
 from metaxc.encoders.learning import CachedEncoding, Encoding, FixedEncoding, TowerEncoding
 from metaxc.encoders.training.encoder_record import EncoderRecord, known_folds
 from metaxc.generators import Episode, load_generator, save_generator
 from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.irene.config import IreneConfig
-from metaxc.irene.curves import learning_curves
 from metaxc.irene.fine_tuning import Bases, fine_tune_base
 from metaxc.irene.model_parts import ConfiguredParts
-from metaxc.selectors import NearestSelector
 from metaxc.tuning import (
     Candidate,
     Constants,
@@ -361,92 +355,6 @@ class TrainingRun:
         if self.parts.keeps_neighbour_vectors:
             vectors = load_arrays(folder / "neighbour_vectors.safetensors")["weights"]
         return TrainedGenerator(load_generator(folder), vectors, load_json(folder / "losses.json"))
-
-    def assemble(
-        self,
-        constants: Constants,
-        encoder: Encoder,
-        classifiers: Classifiers,
-        queries: Floats,
-        items: Floats,
-        trained: TrainedGenerator,
-    ) -> Emmett:
-        """The model, with the vectors of all items."""
-        embeddings = np.ascontiguousarray(items[self.observed])
-        expansion = None
-        if constants.expansion is not None:
-            transformed = classifiers.transform_queries(queries)
-            expansion = self.parts.query_expansion(transformed, self.clicks, embeddings)
-            expansion = None if expansion is None else expansion.with_config(constants.expansion)
-        calibration = constants.calibration
-        if constants.follows_response:
-            sample = np.asarray(queries[:: max(1, len(queries) // HEADS)])
-            response = ClassifierResponse.fit(classifiers, classifiers.transform_queries(sample))
-            calibration = calibration.model_copy(update={"response_unit": response.unit})
-        model: dict[str, Any] = {
-            "encoder": encoder,
-            "classifiers": classifiers,
-            "embeddings": embeddings,
-            "generator": trained.generator,
-            "items": self.dataset.items,
-            "observed": self.observed,
-            "neighbours": constants.combine.neighbours,
-            "neighbour_prior": constants.combine.neighbour_prior,
-            "calibration": calibration,
-            "neighbour_vectors": trained.classifiers if self.parts.keeps_neighbour_vectors else None,
-            "expansion": expansion,
-            "selector": NearestSelector(embeddings),
-            "trained_on": TrainingRecord.of(self.dataset),
-            "selects_itself": self.config.observed_items == "generator",
-            "about": self._about(constants, encoder, trained.losses),
-        }
-
-        for mapped in (queries, items):  # read, and hardly needed from here on
-            release_pages(mapped)
-
-        def build_index(out: Path) -> None:
-            vectors = Emmett(**model, item_embeddings=items).vectors
-            save_arrays(out / "index.safetensors", {"vectors": vectors})
-
-        folder = self.stages.run("index", {}, build_index)
-        recall = model["selector"].items.measure_recall()
-        if recall is not None:
-            self.stages.report(f"neighbours through an index: {recall:.1%} of the ten nearest are found")
-            model["about"]["neighbour_recall"] = recall
-        return Emmett(**model, vectors=load_arrays(folder / "index.safetensors")["vectors"])
-
-    def _about(self, constants: Constants, encoder: Encoder, losses: list[float]) -> dict[str, Any]:
-        """How the model was trained, for people and reports."""
-        chosen = constants.to_dict()
-        return {
-            "inputs": self.inputs,
-            "data": {"name": self.dataset.name, "fingerprint": self.dataset.fingerprint},
-            "config": self.config.model_dump(),
-            "constants": {
-                "generator": constants.generator,
-                **chosen["combine"],
-                **chosen["calibration"],
-                "expansion": chosen["expansion"],
-                "adaptation": constants.adaptation,
-                "follows_response": constants.follows_response,
-                "word_matches": constants.word_matches,
-            },
-            "compared": constants.compared,
-            "adaptations": constants.adaptations,
-            "exposure_curve": constants.exposure_curve,
-            "pseudo_novel": constants.pseudo_novel,
-            "curves": learning_curves(
-                {
-                    "encoder": encoder.towers.losses if isinstance(encoder, Adapted) else [],
-                    "generator": losses,
-                }
-            ),
-            "fine_tuning": [list(one) for one in self.bases.validation],
-            "novel_items": self.novel_items,
-            "clicks": int(self.clicks.nnz),
-            "queries": len(self.query_rows),
-            **({"exclude_self": True} if self.dataset.exclude_self else {}),
-        }
 
 
 def _where_chosen(constants: Constants) -> str:

@@ -186,13 +186,13 @@ def test_a_killed_run_that_is_started_again_ends_with_the_same_weights(dataset, 
 SHARED_SCRIPT = """
 import os
 from pathlib import Path
-from metaxc.encoders.training import recipes
-recipes.CPU_TOKENS = 16  # a few texts: a batch has many chunks, and every process gets some
-embed, counts = recipes.TransformerDualEncoder.embed, {"rows": 0}
+from metaxc.encoders.training import transformer_training
+transformer_training.CPU_TOKENS = 16  # a few texts: a batch has many chunks, and every process gets some
+embed, counts = transformer_training.TransformerDualEncoder.embed, {"rows": 0}
 def count(encoder, side, rows):
     counts["rows"] += len(rows)
     return embed(encoder, side, rows)
-recipes.TransformerDualEncoder.embed = count
+transformer_training.TransformerDualEncoder.embed = count
 from metaxc.cli.main import app
 app(standalone_mode=False)
 Path(os.environ["COUNTS"], os.environ["RANK"]).write_text(str(counts["rows"]))

@@ -14,8 +14,8 @@ from metaxc.encoders.training import TrainingConfig
 from metaxc.encoders.training.batches import ClusteredBatches, RandomBatches
 from metaxc.encoders.training.encoder_record import Checkpoint, copy_weights
 from metaxc.encoders.training.negatives import IndexNegatives
-from metaxc.encoders.training.recipes import TransformerDualEncoder
 from metaxc.encoders.training.trainer import Processes, embed_all, train
+from metaxc.encoders.training.transformer_training import TransformerDualEncoder
 from metaxc.errors import MetaxcError
 
 
