@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from item_tables import write_items
 from world_model import build_model
 
 from metaxc.emmett import Calibration
@@ -35,10 +33,3 @@ def items(tmp_path) -> Path:
     write_items(tmp_path / "items" / "a.parquet", range(30))
     write_items(tmp_path / "items" / "more" / "b.parquet", range(100, 112))
     return tmp_path / "items"
-
-
-def write_items(file: Path, numbers, row_group_size: int = 10) -> None:
-    texts = [f"i{number}" for number in numbers]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.table({"id": texts, "text": texts, "price": np.arange(len(texts))})
-    pq.write_table(table, file, row_group_size=row_group_size)

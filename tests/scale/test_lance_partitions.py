@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import write_items
 from filelock import FileLock
+from item_tables import write_items
 
 from metaxc.errors import ConfigError, DataError, MetaxcError
 from metaxc.scale import RepresentBatch, represent_files, represent_lance, work_here
