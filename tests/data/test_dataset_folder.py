@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from metaxc.data import dataset_folder
+from metaxc.data.column_names import looks_like_header
 from metaxc.data.dataset import ClickLog, Dataset, Texts, click_matrix
 from metaxc.data.dataset_folder import read_folder, write_folder
 from metaxc.data.input_rules import validate_id, validate_text
@@ -381,6 +382,9 @@ def test_round_trip_of_unusual_texts(
 ) -> None:
     names, asked = list(items), list(queries)
     clicks = [(asked[q % len(asked)], names[i % len(names)]) for q, i in pairs]
+    assume(
+        not any(looks_like_header(pair) for pair in clicks)
+    )  # such a first line is refused: most likely a mistake
     data = Dataset.of(items, queries, clicks)
     with tempfile.TemporaryDirectory() as folder:
         write_folder(data, folder)
