@@ -18,20 +18,9 @@ import torch
 from pseudo_novel import FoldLab, merge_results
 
 import metaxc as package
-from metaxc.irene import IreneConfig
-from metaxc.irene.model_parts import ConfiguredParts
 from metaxc.metrics import CLICK_SLICES
 from metaxc.research.code_version import git_commit
-from metaxc.tuning import (
-    ENCODER_ALONE,
-    MixedQuality,
-    Setting,
-    Shortlist,
-    calibration,
-    choose_calibration,
-    compare_generators,
-    tune_query_expansion,
-)
+from metaxc.tuning import MixedQuality, Setting, Shortlist, calibration, choose_calibration
 from metaxc.tuning.qualities import mean_mixed_quality
 
 RULES: dict[str, dict[str, float]] = {
@@ -63,23 +52,14 @@ def judge(shortlists: Sequence[Shortlist], alone: Sequence[MixedQuality], start:
 
 def compare(lab: FoldLab) -> dict[str, dict[str, Any]]:
     """Every rule on the folds of a data set; with an exposure that follows the query."""
-    config = IreneConfig()
-    folds = lab.fit(config)
-    candidate = compare_generators(ConfiguredParts(config), folds)[0]
-    plain = [fold.shortlist(one) for fold, one in zip(folds, candidate.items, strict=True)]
-    alone = [one.quality(ENCODER_ALONE) for one in plain]
-    expansion = tune_query_expansion(folds, candidate.items, candidate.choice.setting)
-    shortlists = plain
-    if expansion is not None:
-        pairs = zip(folds, candidate.items, strict=True)
-        shortlists = [fold.expanded(expansion).shortlist(one) for fold, one in pairs]
+    shortlists, alone, start = lab.shortlists()
     found = {}
     for name, rule in RULES.items():
         before = {constant: getattr(calibration, constant) for constant in rule}
         try:
             for constant, value in rule.items():
                 setattr(calibration, constant, value)
-            found[name] = judge(shortlists, alone, candidate.choice.setting)
+            found[name] = judge(shortlists, alone, start)
         finally:
             for constant, value in before.items():
                 setattr(calibration, constant, value)

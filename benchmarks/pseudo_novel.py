@@ -13,7 +13,16 @@ from metaxc.data.clicks import training_clicks
 from metaxc.irene import IreneConfig
 from metaxc.irene.model_parts import ConfiguredParts
 from metaxc.irene.training_run import TrainingRun
-from metaxc.tuning import FittedFold, choose_constants
+from metaxc.tuning import (
+    ENCODER_ALONE,
+    FittedFold,
+    MixedQuality,
+    Setting,
+    Shortlist,
+    choose_constants,
+    compare_generators,
+    tune_query_expansion,
+)
 
 
 class FoldLab:
@@ -44,6 +53,21 @@ class FoldLab:
     def tune(self, config: IreneConfig) -> dict[str, Any]:
         """The constants of a configuration, and its quality on pseudo-novel items."""
         return choose_constants(ConfiguredParts(config), self.fit(config))[0].to_dict()
+
+    def shortlists(self) -> tuple[list[Shortlist], list[MixedQuality], Setting]:
+        """What the default's calibration is chosen on, with an exposure that follows the query: the shortlists of all
+        folds, the quality of the encoder alone on each, and the setting that the search starts from."""
+        config = IreneConfig()
+        folds = self.fit(config)
+        candidate = compare_generators(ConfiguredParts(config), folds)[0]
+        plain = [fold.shortlist(one) for fold, one in zip(folds, candidate.items, strict=True)]
+        alone = [one.quality(ENCODER_ALONE) for one in plain]
+        expansion = tune_query_expansion(folds, candidate.items, candidate.choice.setting)
+        if expansion is None:
+            return plain, alone, candidate.choice.setting
+        pairs = zip(folds, candidate.items, strict=True)
+        expanded = [fold.expanded(expansion).shortlist(one) for fold, one in pairs]
+        return expanded, alone, candidate.choice.setting
 
 
 def merge_results(out: Path, name: str, found: dict[str, Any]) -> None:
