@@ -43,17 +43,18 @@ def worlds(world):
     return queries[groups] + 0.02 * noise, noise
 
 
-def run(world, encoding, tmp_path, config=CONFIG):
-    found = TrainingRun(
-        config, world.dataset, Stages(tmp_path, lambda line: None), world.encoder, None, None, ""
-    )
+def run(world, encoding, tmp_path, config=CONFIG, report=lambda line: None):
+    found = TrainingRun(config, world.dataset, Stages(tmp_path, report), world.encoder, None, None, "")
     found.__dict__["encoding"] = encoding
     return found
 
 
 @pytest.mark.parametrize(("knows", "extent"), [("trained", 1.0), ("frozen", 0.0)])
-def test_the_extent_at_which_items_are_found_best_is_taken(world, worlds, knows, extent, tmp_path):
+def test_the_extent_at_which_items_are_found_best_is_taken(
+    world, worlds, knows, extent, tmp_path, monkeypatch
+):
     """Where training made of the frozen encoder something that does not carry over to new items, it is left out."""
+    monkeypatch.setattr("metaxc.irene.training_run.HOPELESS", 100.0)
     good, bad = worlds
     encoding = Blending(world, *((bad, good) if knows == "trained" else (good, bad)))
     constants, trained = run(world, encoding, tmp_path).choose_constants()
@@ -73,6 +74,23 @@ def test_the_extent_at_which_items_are_found_best_is_taken(world, worlds, knows,
     assert len(encoding.learnt) == CONFIG.folds  # once per fold, not once per extent
 
 
+@pytest.mark.parametrize(("knows", "hopeless"), [("trained", "0"), ("frozen", "1")])
+def test_an_extent_whose_encoder_knows_nothing_is_not_fitted(world, worlds, knows, hopeless, tmp_path):
+    good, bad = worlds
+    encoding = Blending(world, *((bad, good) if knows == "trained" else (good, bad)))
+    reported = []
+    found = run(world, encoding, tmp_path, report=reported.append)
+    constants, _ = found.choose_constants()
+    assert hopeless not in constants.adaptations
+    assert f"{constants.adaptation:g}" in constants.adaptations
+    line = next(line for line in reported if line.startswith("adaptation by extent"))
+    alone = {
+        float(part.split(": ")[0]): float(part.split(": ")[1]) for part in line.split(": ", 1)[1].split(", ")
+    }
+    kept = {f"{extent:g}" for extent, quality in alone.items() if quality >= max(alone.values()) - 5}
+    assert set(constants.adaptations) == kept
+
+
 def test_where_all_are_alike_the_trained_one_is_taken(world, worlds, tmp_path):
     encoding = Blending(world, worlds[0], worlds[0])
     assert run(world, encoding, tmp_path).choose_constants()[0].adaptation == 1.0
@@ -89,6 +107,7 @@ def test_without_folds_it_is_what_was_given_or_as_trained(world, worlds, given, 
 
 
 def test_folds_on_disk_choose_the_same_constants_and_leave_nothing(world, worlds, tmp_path, monkeypatch):
+    monkeypatch.setattr("metaxc.irene.training_run.HOPELESS", 100.0)
     encoding = Blending(world, *worlds)
     config = CONFIG.model_copy(update={"expansion_queries": 1_000, "generator": "auto"})
     in_memory, _ = run(world, encoding, tmp_path / "memory", config).choose_constants()

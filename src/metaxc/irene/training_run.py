@@ -45,6 +45,9 @@ LARGE_FOLD = 1_000_000_000
 """Bytes of a fold's arrays from which several folds are kept in files: about 220,000 items of 384 dimensions."""
 WORTH_WORDS = 0.5
 """Points of accuracy by which word matches must help the encoder by itself on the folds: about the standard error."""
+HOPELESS = 5.0
+"""Points of accuracy by which the encoder alone may be below the best extent of its adaptation for that extent to be
+compared in full. What is built on an encoder narrows such a gap, but has not been seen to turn it round."""
 TOO_FEW = f"too few clicks: a fold needs {FEWEST_ITEMS} items and {FEWEST_QUERIES} queries to hold out"
 """Why constants are not chosen."""
 
@@ -178,7 +181,7 @@ class TrainingRun:
         learning = any(map(self.parts.learns, self.parts.generator_kinds(len(folds))))
         best: tuple[list[FittedFold], list[Candidate]] = ([], [])
         compared, chosen, reached = {}, 1.0, -1.0
-        for extent in self.fold_encoding.extents:
+        for extent in self.promising_extents(folds, encoders, words):
             fitted = self.fit_folds(folds, encoders, extent, words, keep_queries=learning, scratch=scratch)
             candidates = compare_generators(self.parts, fitted)
             quality = (candidates[0].zero_shot.mean + candidates[0].choice.quality.mean) / 2
@@ -190,31 +193,48 @@ class TrainingRun:
         constants = replace(constants, adaptation=chosen, adaptations=compared, word_matches=words)
         return constants, trained
 
+    def promising_extents(self, folds: list[Fold], encoders: list[Encoder], words: float) -> list[float]:
+        """The extents of the encoder's adaptation that are compared with everything that is built on it: those at which
+        the encoder alone is not hopelessly below its best."""
+        extents = self.fold_encoding.extents
+        if len(extents) == 1:
+            return list(extents)
+        found = {extent: self._encoder_alone(folds, encoders, extent, words) for extent in extents}
+        listed = ", ".join(f"{extent:g}: {quality:.1f}" for extent, quality in found.items())
+        self.stages.report(f"adaptation by extent, encoder alone on pseudo-novel items: {listed}")
+        return [extent for extent in extents if found[extent] >= max(found.values()) - HOPELESS]
+
     def choose_word_matches(self, folds: list[Fold], encoders: list[Encoder]) -> float:
         """How much word matches count: what the encoder by itself finds best with, where that is clearly better than
         without them."""
         weights = self.fold_encoding.word_weights
         if len(weights) == 1:
             return weights[0]
-        data, excluded = (self.observed, self.query_rows, self.clicks), self._own_pairs()
-        found = {}
-        for weight in weights:
-            adapted = [
-                self.fold_encoding.adapt(one, self.fold_encoding.extents[0], weight) for one in encoders
-            ]
-            found[weight] = float(
-                np.mean(
-                    [
-                        encoder_quality(self.fold_encoding, one, fold, *data, self.config.seed, excluded)
-                        for one, fold in zip(adapted, folds, strict=True)
-                    ]
-                )
-            )
+        extent = self.fold_encoding.extents[0]
+        found = {weight: self._encoder_alone(folds, encoders, extent, weight) for weight in weights}
         best = max(found, key=lambda weight: found[weight])
         chosen = best if found[best] >= found[0.0] + WORTH_WORDS else 0.0
         listed = ", ".join(f"{weight:g}: {quality:.1f}" for weight, quality in found.items())
         self.stages.report(f"word matches by weight, encoder alone on pseudo-novel items: {listed}")
         return chosen
+
+    def _encoder_alone(
+        self, folds: list[Fold], encoders: list[Encoder], extent: float, words: float
+    ) -> float:
+        """How well the encoder by itself ranks the items of the folds, in the mean, percent."""
+        data, excluded = (self.observed, self.query_rows, self.clicks), self._own_pairs()
+        found = [
+            encoder_quality(
+                self.fold_encoding,
+                self.fold_encoding.adapt(encoder, extent, words),
+                fold,
+                *data,
+                self.config.seed,
+                excluded,
+            )
+            for encoder, fold in zip(encoders, folds, strict=True)
+        ]
+        return float(np.mean(found))
 
     def learn_fold_encoders(self, folds: list[Fold]) -> list[Encoder]:
         """Per fold, an encoder that has not seen its pseudo-novel items and held-out queries."""
