@@ -226,3 +226,13 @@ def test_two_writers_with_the_same_process_number_do_not_share_a_temporary_file(
             second.write_text("second")
         assert file.read_text() == "second"
     assert file.read_text() == "first"
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (7, 5), (2, 3, 4)])
+def test_the_digest_of_an_array_is_that_of_its_bytes_as_text(shape, monkeypatch):
+    """Folders and catalogs on disk name it, so it must stay what it was."""
+    monkeypatch.setattr(artifacts, "DIGEST_BLOCK", 16)
+    array = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    assert artifacts.array_digest(array) == artifacts.json_digest(array.tobytes().hex())
+    transposed = array.T
+    assert artifacts.array_digest(transposed) == artifacts.json_digest(transposed.tobytes().hex())

@@ -49,7 +49,7 @@ def test_the_quality_is_computed_in_blocks_without_changing_it(monkeypatch):
     validation = ValidationQueries(queries, clicks, hidden)
     whole = validation.quality(vectors)
     assert 0 < whole.recall < 100
-    monkeypatch.setattr(fitted_folds, "BLOCK_SCORES", 350)  # seven queries at a time
+    monkeypatch.setattr(fitted_folds, "queries_at_once", lambda items: 350 // items)  # seven queries
     assert validation.quality(vectors) == whole
 
 

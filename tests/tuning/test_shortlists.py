@@ -113,6 +113,7 @@ def test_blocks_of_queries_change_nothing(monkeypatch):
     world = build(60, 20, 15, 6, 1)
     settings_ = [ENCODER_ALONE, Setting(Calibration(exposure=0.3), 2.0)]
     at_once = [figures(Shortlist(*world).quality(one)) for one in settings_]
+    monkeypatch.setattr(shortlists, "LEAST_QUERIES", 3)
     monkeypatch.setattr(shortlists, "BLOCK_SCORES", 60 * 3)
     monkeypatch.setattr(shortlists, "DEPTH_OF_PROBE", 5)
     in_blocks = Shortlist(*world)
@@ -152,3 +153,9 @@ def test_ties_go_to_the_item_that_comes_first():
     )
     # Only the second query clicked the first item.
     np.testing.assert_allclose([found.precision, found.recall], [100 / 3, 100 * np.mean([1 / 2, 1 / 2, 1])])
+
+
+def test_few_items_are_scored_for_many_queries_at_once_and_many_for_few():
+    assert shortlists.queries_at_once(1) == shortlists.BLOCK_SCORES
+    assert shortlists.queries_at_once(shortlists.BLOCK_SCORES // 50) == 50
+    assert shortlists.queries_at_once(10 * shortlists.BLOCK_SCORES) == shortlists.LEAST_QUERIES

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from metaxc.array_checks import AGAIN, check_rows, take_array
 from metaxc.arrays import Floats
-from metaxc.artifacts import Arrays, json_digest, load_arrays, load_json, save_arrays, save_json
+from metaxc.artifacts import Arrays, array_digest, json_digest, load_arrays, load_json, save_arrays, save_json
 from metaxc.data.text_lists import list_texts
 from metaxc.encoders.base_names import Prompts
 from metaxc.encoders.encoder import EmbeddingCache, Encoder
@@ -209,7 +209,7 @@ class Adapted:
     @cached_property
     def _weight_digests(self) -> dict[str, str]:
         arrays = self.towers.to_arrays()
-        return {name: json_digest(array.tobytes().hex()) for name, array in arrays.items()}
+        return {name: array_digest(array) for name, array in arrays.items()}
 
     def _digest(self, weights: dict[str, str]) -> str:
         base = None if self.base is None else self.base.fingerprint

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from metaxc.array_checks import AGAIN, take_array
 from metaxc.arrays import Floats, Rows
-from metaxc.artifacts import json_digest, load_arrays, load_json, save_arrays, save_json
+from metaxc.artifacts import array_digest, json_digest, load_arrays, load_json, save_arrays, save_json
 from metaxc.data import Dataset, Texts
 from metaxc.data.text_lists import list_texts
 from metaxc.encoders.encoder import unit_rows
@@ -63,8 +63,9 @@ class Vectors:
 
     @cached_property
     def fingerprint(self) -> str:
-        parts = [self.query_texts, self.queries.tobytes().hex(), self.item_texts, self.items.tobytes().hex()]
-        return json_digest([self.kind, *(json_digest(part) for part in parts)])
+        sides = ((self.query_texts, self.queries), (self.item_texts, self.items))
+        parts = [digest for texts, vectors in sides for digest in (json_digest(texts), array_digest(vectors))]
+        return json_digest([self.kind, *parts])
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         return self.queries[_rows(list_texts(texts), self._query_row, "query")]

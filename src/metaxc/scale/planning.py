@@ -30,7 +30,7 @@ from metaxc.scale.learning_costs import (
 )
 from metaxc.tuning.fitted_folds import BLOCK, MOST_QUERIES
 from metaxc.tuning.grids import NEIGHBOURS
-from metaxc.tuning.shortlists import BLOCK_SCORES
+from metaxc.tuning.shortlists import queries_at_once
 
 GIGABYTE = 1e9
 
@@ -65,7 +65,7 @@ TOKEN_BYTES = 60
 """Of a text as a bag of tokens: a dozen of 4 bytes and a start of 8."""
 
 SCORE_ARRAYS = 4.4
-"""Arrays of `BLOCK_SCORES` scores while shortlists are made: three parts, their sum, and what the search for the best
+"""Arrays of the scores of a block of queries while shortlists are made: three parts, their sum, and what the search for the best
 holds. From the growth of the stage `tune` from 3,000 to 10,000 items."""
 
 STARTUP_SECONDS = 3.0
@@ -255,7 +255,8 @@ def _tuning_memory(workload: Workload, config: IreneConfig) -> float:
     waiting = config.folds * (2 if several else 1) - 1
     large = waiting > 0 and 3 * observed >= LARGE_FOLD
     fitting = (2 - SHARE) * queries + (3 + INDEX_SHARE) * observed + 2.5 * kept_queries + 2 * neighbours
-    scores = min(BLOCK_SCORES, validation_queries(workload) * workload.observed) * 4 * SCORE_ARRAYS
+    at_once = min(queries_at_once(workload.observed), validation_queries(workload))
+    scores = at_once * workload.observed * 4 * SCORE_ARRAYS
     comparing = fold + 2 * observed + scores
     return waiting * (kept_queries if large else fold) + max(fitting, comparing)
 

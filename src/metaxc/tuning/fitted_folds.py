@@ -27,7 +27,7 @@ from metaxc.emmett.scoring import ClassifierResponse
 from metaxc.generators import Episode, TorchGenerator, gather
 from metaxc.index.topk import best_rows, top_k
 from metaxc.tuning.qualities import DEPTH, Quality, Relevance, mean_quality, ranking_quality
-from metaxc.tuning.shortlists import BLOCK_SCORES, FoldItems, Shortlist
+from metaxc.tuning.shortlists import FoldItems, Shortlist, queries_at_once
 
 MOST_QUERIES = 2_000
 """Validation queries of each fold, however many items there are. With three folds the recall of a slice of items by
@@ -74,7 +74,7 @@ class ValidationQueries:
 
     def quality(self, vectors: Floats) -> Quality:
         """How well (items, dim) vectors rank."""
-        size = max(1, BLOCK_SCORES // max(len(vectors), 1))
+        size = queries_at_once(len(vectors))
         ranked = [
             best_rows(self.part(start, start + size).scores(vectors), DEPTH)[1].numpy()
             for start in range(0, len(self.queries), size)
