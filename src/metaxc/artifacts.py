@@ -57,9 +57,9 @@ def array_digest(array: NDArray[Any]) -> str:
     """SHA-256 of an array's bytes in hexadecimal, as a JSON string: `json_digest(array.tobytes().hex())`, without
     building a string of twice the array's size and looking for characters to escape in it."""
     digest = hashlib.sha256(b'"')
-    flat = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     for start in range(0, len(flat), DIGEST_BLOCK):
-        digest.update(hexlify(flat[start : start + DIGEST_BLOCK]))
+        digest.update(hexlify(flat[start : start + DIGEST_BLOCK].data))
     digest.update(b'"')
     return digest.hexdigest()
 

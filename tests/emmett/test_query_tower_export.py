@@ -55,9 +55,12 @@ def build(tiny, shop):
     def build_model(kind="adapted", prompt="", layer="none", strength=0.0, exposure=0.25) -> Emmett:
         base = Pretrained(tiny, prompts=Prompts(query=prompt))
         tokenizer = BagTokenizer(tiny / "tokenizer.json")
+        bags = tokenizer.read_pieces([*shop.items.texts, *QUERIES[1:]])
+        paired = tokenizer.with_bigrams(np.unique(bags.bigrams(tokenizer.pieces)[0]))
         encoder = {
             "pretrained": lambda: base,
             "adapted": lambda: Adapted(base, build_towers(tokenizer.vocabulary, base.dim, True), tokenizer),
+            "bigrams": lambda: Adapted(base, build_towers(paired.vocabulary, base.dim, True), paired),
             "static": lambda: Static(None, build_towers(tokenizer.vocabulary, base.dim, False), tokenizer),
         }[kind]()
         random = np.random.default_rng(0)
@@ -207,3 +210,15 @@ def test_a_tower_that_differs_from_the_model_is_not_written(build, tmp_path, mon
     with pytest.raises(ModelError, match="does not compute the model's vectors"):
         export_query_tower(model, tmp_path / "tower")
     assert not (tmp_path / "tower").exists()
+
+
+@pytest.mark.parametrize("prompt", ["", "query: "])
+def test_an_adapter_with_bigrams_is_exported_with_them(build, tmp_path, prompt):
+    model = build("bigrams", prompt=prompt)
+    without = build("adapted", prompt=prompt)
+    record = export_query_tower(model, tmp_path / "tower", expansion=False)
+    assert record.remote_code
+    found = SentenceTransformer(str(tmp_path / "tower"), trust_remote_code=True).encode_query(QUERIES)
+    assert found == pytest.approx(model.encode_queries(QUERIES), abs=1e-5)
+    assert np.abs(found - without.encode_queries(QUERIES)).max() > 0.05
+    assert "needs the package metaxc" in (tmp_path / "tower" / "README.md").read_text()

@@ -38,6 +38,13 @@ def build(kind):
             towers.item.table[2000:2600].normal_(0, 0.1)
             towers.item.out.weight.normal_(0, 0.1)
         return Adapted(base, towers, tokenizer)
+    if kind == "bigrams":
+        torch.manual_seed(0)
+        tokenizer = tokenizer.with_bigrams(np.unique(tokenizer(TEXTS).bigrams(tokenizer.pieces)[0]))
+        towers = TwoTowers(tokenizer.vocabulary, base.dim)
+        with torch.no_grad():
+            towers.item.table[-len(tokenizer.bigrams) :].normal_(0, 0.1)
+        return Adapted(base, towers, tokenizer)
     random = np.random.default_rng(0)
     return Vectors(TEXTS[:3], random.normal(size=(3, 12)), TEXTS[:3], random.normal(size=(3, 12)))
 
@@ -51,7 +58,7 @@ def test_vectors_that_have_no_unit_vector_are_refused(row, message):
         unit_rows(np.array([[1.0, 0.0], row]))
 
 
-@pytest.mark.parametrize("kind", ["pretrained", "adapted", "static", "vectors"])
+@pytest.mark.parametrize("kind", ["pretrained", "adapted", "bigrams", "static", "vectors"])
 class TestContract:
     def test_unit_float32_rows_in_order(self, kind):
         encoder = build(kind)
@@ -207,3 +214,27 @@ def test_the_default_folder_comes_from_the_environment(monkeypatch, tmp_path):
     assert EmbeddingCache().folder == tmp_path / "elsewhere"
     monkeypatch.delenv("METAXC_CACHE")
     assert EmbeddingCache().folder.parts[-2:] == (".cache", "metaxc")
+
+
+def test_bigrams_are_part_of_what_an_encoder_is(tmp_path):
+    encoder, other = build("bigrams"), build("bigrams")
+    pieces = BagTokenizer(encoder.base.tokenizer_file)
+    changed = encoder.tokenizer.bigrams.copy()
+    changed[-1] += 1
+    other.tokenizer = pieces.with_bigrams(changed)
+    assert other.fingerprint != encoder.fingerprint
+    alone = encoder.encode_items(["apple red"])  # its pieces are known, in another order
+    assert np.abs(encoder.encode_items(["red apple"]) - alone).max() > 0.01
+    np.testing.assert_allclose(alone, encoder.base.encode_items(["apple red"]), atol=1e-6)
+    assert len(encoder.encode_queries(TEXTS)) == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda keys: keys[::-1], lambda keys: keys - 10**10, lambda keys: keys * 10**6]
+)
+def test_bigrams_that_cannot_be_are_refused(tmp_path, damage):
+    encoder = build("bigrams")
+    encoder.tokenizer.bigrams = np.ascontiguousarray(damage(encoder.tokenizer.bigrams))
+    encoder.save(tmp_path)
+    with pytest.raises(ModelError, match="bigrams"):
+        load_encoder(tmp_path)

@@ -4,12 +4,12 @@ import torch
 from scipy.sparse import csr_array
 
 from metaxc.artifacts import json_digest
-from metaxc.data import split
+from metaxc.data import Dataset, split
 from metaxc.data.clicks import training_clicks
 from metaxc.encoders import EmbeddingCache, Pretrained, learning
 from metaxc.encoders.adapted import TwoTowers
 from metaxc.encoders.learning import CachedEncoding, TowerDualEncoder, TowerEncoding, train_towers
-from metaxc.encoders.tokens import TokenBags
+from metaxc.encoders.tokens import BagTokenizer, TokenBags, count_bigrams, find_bigrams
 from metaxc.encoders.training import AdapterConfig
 from metaxc.irene import Irene, IreneConfig
 
@@ -176,3 +176,24 @@ def test_towers_may_be_applied_to_any_extent_and_static_ones_only_as_trained(dat
     half = encoding.adapt(encoder, 0.5)
     texts = dataset.items.texts[:5]
     np.testing.assert_allclose(half.encode_items(texts), encoding.embed(half, rows)[1][:5], atol=1e-5)
+
+
+def test_adapted_encoders_learn_vectors_of_bigrams_and_static_ones_do_not(tiny):
+    items = {f"i{number}": f"red apple {word}" for number, word in enumerate(("cat", "pear", "plum"))}
+    queries = {
+        f"q{number}": f"small {word} fresh bread" for number, word in enumerate(("cat", "pear", "plum"))
+    }
+    dataset = Dataset.of(items, queries, [("q0", "i0"), ("q1", "i1"), ("q2", "i2")])
+    base = Pretrained(tiny)
+    towers = TowerEncoding(base, dataset, AdapterConfig(bigrams=4))
+    pieces = BagTokenizer(base.tokenizer_file)
+    bags = [pieces(texts) for texts in (dataset.train.queries.texts, dataset.items.texts)]
+    expected = count_bigrams(bags, pieces.vocabulary, 4)
+    assert towers.tokenizer.bigrams.tolist() == expected.tolist()
+    assert len(expected) >= 2
+    for found, plain in zip((towers.query_bags, towers.item_bags), bags, strict=True):
+        assert found.tokens.tolist() == find_bigrams(plain, expected, pieces.pieces).tokens.tolist()
+    without = TowerEncoding(base, dataset, AdapterConfig(bigrams=0))
+    assert without.fingerprint != towers.fingerprint
+    assert len(without.tokenizer.bigrams) == 0
+    assert len(TowerEncoding(base, dataset, AdapterConfig(), static=True).tokenizer.bigrams) == 0

@@ -2,9 +2,10 @@
 
     SentenceTransformer(folder).encode_query(["marathon gear"])  →  (1, dim + 1), as `Emmett.encode_queries` gives them
 
-The folder names modules of sentence-transformers alone, so it needs neither metaxc nor remote code, unless the model
-expands queries (`metaxc.emmett.expansion_module`) or varies the exposure from query to query
-(`metaxc.emmett.exposure_module`). How the parts of the query side become such modules:
+The folder names modules of sentence-transformers alone, so it needs neither metaxc nor remote code, unless the adapter
+knows bigrams (`metaxc.emmett.token_bag_module`), or the model expands queries (`metaxc.emmett.expansion_module`) or
+varies the exposure from query to query (`metaxc.emmett.exposure_module`). How the parts of the query side become such
+modules:
 
 - the adapter normalize(x + mean(token vectors) + MLP(x)): `WordEmbeddings` has the token vectors, `WordWeights` leaves
   the special tokens out of their mean, and `Pooling` puts that mean beside x + MLP(x), which two `Dense` layers compute
@@ -96,7 +97,7 @@ def export_query_tower(
         folder: A new or empty folder.
         exposure: The last coordinate of all vectors; None for the value chosen in training.
         expansion: Whether to include the query expansion, where the model has one, and an exposure that follows the
-            response of the classifiers; without, the folder needs no metaxc.
+            response of the classifiers; without, the folder needs no metaxc, unless the adapter knows bigrams.
         overwrite: Whether an earlier query tower in that folder is replaced.
     """
     from sentence_transformers import SentenceTransformer
@@ -105,7 +106,8 @@ def export_query_tower(
     chosen = model.calibration.exposure if exposure is None else exposure
     expands = model.expansion is not None and model.expansion.config.strength > 0
     varies = model.calibration.response_unit is not None
-    remote_code = expansion and (expands or varies)
+    bigrams = isinstance(model.encoder, Adapted) and len(model.encoder.tokenizer.bigrams) > 0
+    remote_code = bigrams or (expansion and (expands or varies))
     twin = _with_torch(model.encoder)
     modules, equal_tokens = _encoder_modules(twin)
     modules += _query_modules(model, expansion and expands, expansion and varies, chosen)
@@ -205,23 +207,28 @@ def _encoder_modules(encoder: Adapted | Pretrained) -> tuple[list[Any], int | No
     before, after = BagTokenizer(base.tokenizer_file).boundary_tokens
     prompt = _prompt_tokens(encoder, base.prompts.query, [*before, *after])
     room = base.max_tokens - len(before) - len(after) - len(prompt)
-    modules += _adapter_modules(encoder.towers.query, [*before, *after], prompt)
+    if len(encoder.tokenizer.bigrams):
+        modules += _bigram_modules(encoder, len(before) + len(prompt), len(after))
+    else:
+        modules += _adapter_modules(encoder.towers.query, [*before, *after], prompt)
     return modules, min(room, encoder.tokenizer.max_tokens)
 
 
 def _prompt_tokens(encoder: Adapted, prompt: str, special: list[int]) -> list[int]:
     if not prompt:
         return []
-    tokens: list[int] = encoder.tokenizer([prompt]).tokens.tolist()
-    joined = encoder.tokenizer([f"{prompt}red apple"]).tokens.tolist()
-    if not special or joined != tokens + encoder.tokenizer(["red apple"]).tokens.tolist():
+    tokens, joined, alone = (
+        encoder.tokenizer.read_pieces([text]).tokens.tolist()
+        for text in (prompt, f"{prompt}red apple", "red apple")
+    )
+    if not special or joined != tokens + alone:
         raise ConfigError(
             "The prompt of this encoder cannot be exported",
             got=repr(prompt),
             expected="a prompt whose word pieces do not depend on the query after it",
             fix="query through `metaxc serve` or `metaxc represent --queries`",
         )
-    return tokens
+    return list(tokens)
 
 
 def _adapter_modules(tower: Tower, special: list[int], prompt: list[int]) -> list[Any]:
@@ -233,7 +240,6 @@ def _adapter_modules(tower: Tower, special: list[int], prompt: list[int]) -> lis
         prompt: Ids of the tokens of the prompt before each query.
     """
     from sentence_transformers.sentence_transformer.modules import (
-        Dense,
         Normalize,
         Pooling,
         WordEmbeddings,
@@ -247,11 +253,43 @@ def _adapter_modules(tower: Tower, special: list[int], prompt: list[int]) -> lis
     if prompt:
         table[special[0]] = table[prompt].mean(dim=0)
         weights[str(special[0])] = -float(len(prompt))
-    same, nothing = torch.eye(dim), torch.zeros(dim)
-    hidden, out = tower.hidden, tower.out
+    same = torch.eye(dim)
     return [
         WordEmbeddings(WhitespaceTokenizer(["unused"]), table),
         WordWeights([str(token) for token in range(vocabulary)], weights),
+        *_residual_modules(tower),
+        Pooling(dim, ("cls", "mean")),
+        _linear(torch.cat([same, same], dim=1)),
+        Normalize(),
+    ]
+
+
+def _bigram_modules(encoder: Adapted, before: int, after: int) -> list[Any]:
+    """The same for an adapter that knows bigrams.
+
+    Args:
+        encoder: The encoder.
+        before: Tokens before each query that are not in the adapter's mean.
+        after: Tokens after it.
+    """
+    from sentence_transformers.sentence_transformer.modules import Normalize
+
+    from metaxc.emmett.token_bag_module import AddTokenBag
+
+    tower = encoder.towers.query
+    table = tower.table.detach().numpy().copy()
+    bag = AddTokenBag(table, encoder.tokenizer.bigrams, before, after, FIRST)
+    return [*_residual_modules(tower), bag, Normalize()]
+
+
+def _residual_modules(tower: Tower) -> list[Any]:
+    """x + MLP(x) of the frozen embedding x, as the feature `FIRST`."""
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    dim = tower.table.shape[1]
+    same, nothing = torch.eye(dim), torch.zeros(dim)
+    hidden, out = tower.hidden, tower.out
+    return [
         Dense(
             dim,
             3 * dim,
@@ -269,9 +307,6 @@ def _adapter_modules(tower: Tower, special: list[int], prompt: list[int]) -> lis
             module_input_name=HIDDEN,
             module_output_name=FIRST,
         ),
-        Pooling(dim, ("cls", "mean")),
-        _linear(torch.cat([same, same], dim=1)),
-        Normalize(),
     ]
 
 
@@ -351,7 +386,7 @@ def _describe(record: TowerRecord) -> str:
     """The folder's README.md."""
     option = ", trust_remote_code=True" if record.remote_code else ""
     needs = (
-        "It needs the package metaxc, from which the modules of query expansion and exposure are imported.\n"
+        "It needs the package metaxc, from which the modules of bigrams, query expansion and exposure are imported.\n"
         if record.remote_code
         else "It needs sentence-transformers and nothing else.\n"
     )

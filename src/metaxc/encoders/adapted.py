@@ -4,10 +4,11 @@ Queries and items each have a tower of their own:
 
     tower(x, tokens) = normalize(x + mean(token vectors) + MLP(x))
 
-with x the frozen embedding of the text. The token table and the MLP's last layer start at zero, so an untrained tower
-is the frozen encoder. The reason (docs/decisions.md): the same word means different things in queries and in items,
-and a token table learns what a word means *for these clicks* at a hundredth of the cost of fine-tuning the
-transformer. Without x (`base=False`) the tower is the static encoder.
+with x the frozen embedding of the text; the tokens are its word pieces and frequent bigrams of them. The token table
+and the MLP's last layer start at zero, so an untrained tower is the frozen encoder. The reason (docs/decisions.md): the
+same word means different things in queries and in items, and a token table learns what a word means *for these clicks*
+at a hundredth of the cost of fine-tuning the transformer. Without x (`base=False`) the tower is the static encoder,
+which has no bigrams.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from metaxc.array_checks import AGAIN, check_rows, take_array
-from metaxc.arrays import Floats
+from metaxc.arrays import Floats, Rows
 from metaxc.artifacts import Arrays, array_digest, json_digest, load_arrays, load_json, save_arrays, save_json
 from metaxc.data.text_lists import list_texts
 from metaxc.encoders.base_names import Prompts
@@ -35,6 +36,9 @@ from metaxc.encoders.vectors import Vectors
 from metaxc.errors import ModelError
 
 EMBED_BLOCK = 4_096
+
+BIGRAMS = "bigrams"
+"""The name of the bigrams among the arrays of the towers."""
 
 
 class Tower(nn.Module):
@@ -213,7 +217,9 @@ class Adapted:
 
     def _digest(self, weights: dict[str, str]) -> str:
         base = None if self.base is None else self.base.fingerprint
-        return json_digest([self.kind, base, weights, json_digest(self.tokenizer.definition)])
+        parts = [self.kind, base, weights, json_digest(self.tokenizer.definition)]
+        bigrams = self.tokenizer.bigrams  # encoders of before there were any keep their fingerprint
+        return json_digest([*parts, array_digest(bigrams)] if len(bigrams) else parts)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         encode = None if self.base is None else self.base.encode_queries
@@ -228,17 +234,21 @@ class Adapted:
     ) -> Floats:
         """(texts, dim) embeddings; texts are tokenized once for both the tower and the base where that is possible."""
         texts = list_texts(texts)
-        bags = self.tokenizer(texts)
+        pieces = self.tokenizer.read_pieces(texts)
+        bags = self.tokenizer.add_bigrams(pieces)
         if self.base is None or encode is None:
             return tower.embed(None, bags)
         if self.base.uses_cache(len(texts)) or not self.base.accepts_bags_of(self.tokenizer):
             return tower.embed(encode(texts), bags)
-        return tower.embed(self.base.encode_bags(bags), bags)
+        return tower.embed(self.base.encode_bags(pieces), bags)
 
     def save(self, folder: Path) -> None:
         if self.base is not None:
             self.base.copy_trained_weights(folder)
-        save_arrays(folder / "towers.safetensors", self.towers.to_arrays())
+        arrays = self.towers.to_arrays()
+        if len(self.tokenizer.bigrams):
+            arrays[BIGRAMS] = self.tokenizer.bigrams
+        save_arrays(folder / "towers.safetensors", arrays)
         (folder / "tokenizer.json").write_text(self.tokenizer.definition, encoding="utf-8")
         save_json(
             folder / "encoder.json",
@@ -255,6 +265,8 @@ class Adapted:
     def load(cls, folder: Path, base: Pretrained | None) -> Adapted:
         facts, arrays = load_json(folder / "encoder.json"), load_arrays(folder / "towers.safetensors")
         tokenizer = BagTokenizer(folder / "tokenizer.json")
+        if BIGRAMS in arrays:
+            tokenizer = tokenizer.with_bigrams(_read_bigrams(arrays, folder, tokenizer.pieces))
         table = take_array(arrays, "item.table.values", folder / "towers.safetensors", (None, None))
         sizes = (tokenizer.vocabulary, table.shape[1] if base is None else base.dim)
         if (facts["vocabulary"], facts["dim"]) != sizes or table.shape[1] != sizes[1]:
@@ -268,6 +280,15 @@ class Adapted:
         towers.load_arrays(arrays)
         towers.losses = [float(loss) for loss in facts.get("losses", [])]
         return cls(base, towers, tokenizer)
+
+
+def _read_bigrams(arrays: Arrays, folder: Path, pieces: int) -> Rows:
+    """(n,) int64 the bigrams of a tokenizer with so many word pieces."""
+    bigrams = take_array(arrays, BIGRAMS, folder / "towers.safetensors", (None,), ("int64",))
+    check_rows(bigrams, pieces * pieces, BIGRAMS)
+    if (np.diff(bigrams) <= 0).any():
+        raise ModelError("The bigrams are not in ascending order", got=folder.name, fix=AGAIN)
+    return bigrams
 
 
 class Static(Adapted):

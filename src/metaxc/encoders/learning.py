@@ -27,7 +27,7 @@ from metaxc.encoders import word_matches
 from metaxc.encoders.adapted import Adapted, Static, TwoTowers, build_static_towers
 from metaxc.encoders.encoder import Encoder
 from metaxc.encoders.pretrained import Pretrained
-from metaxc.encoders.tokens import BagTokenizer, TokenBags
+from metaxc.encoders.tokens import BagTokenizer, TokenBags, count_bigrams
 from metaxc.encoders.training import MOST_STEPS, AdapterConfig, TrainingConfig
 from metaxc.encoders.training.batches import Batches, ClusteredBatches, RandomBatches
 from metaxc.encoders.training.negatives import IndexNegatives
@@ -104,11 +104,13 @@ class TowerEncoding:
             (0.0,) if static else word_matches.WEIGHTS if given is None else (given,)
         )
         self.texts = (dataset.train.queries.texts, dataset.items.texts)
-        self.tokenizer = BagTokenizer(base.tokenizer_file)
+        pieces = BagTokenizer(base.tokenizer_file)
+        bags = [pieces.read_pieces(texts) for texts in self.texts]
+        most = 0 if static else config.bigrams
+        self.tokenizer = pieces.with_bigrams(count_bigrams(bags, pieces.pieces, most))
+        self.query_bags, self.item_bags = (self.tokenizer.add_bigrams(one) for one in bags)
         self.queries = None if static else base.encode_queries(dataset.train.queries.texts)
         self.items = None if static else base.encode_items(dataset.items.texts)
-        self.query_bags = self.tokenizer(dataset.train.queries.texts)
-        self.item_bags = self.tokenizer(dataset.items.texts)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -118,6 +120,8 @@ class TowerEncoding:
         applied_later = {"extent", "word_matches"}
         config = self.config.model_dump(by_alias=True, exclude=applied_later)
         config["most_steps"] = config["most_steps"] or MOST_STEPS  # the same, as far as encoders were cached
+        if not len(self.tokenizer.bigrams):  # as before there were any
+            del config["bigrams"]
         return json_digest([self.base.fingerprint, config, self.static, texts])
 
     def load(self, folder: Path) -> Encoder:

@@ -1,12 +1,14 @@
 """Texts as bags of word pieces: the input of the token-bag towers and of the transformer.
 
 The tokenizer is the pretrained encoder's own, so one vocabulary serves both. It takes about 25,000 short texts a second
-on two cores.
+on two cores. For the towers it can have bigrams too: pairs of word pieces that often follow each other ("type 2", "new
+york") and mean something that the pieces by themselves do not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +24,9 @@ from metaxc.arrays import Rows
 from metaxc.errors import ModelError
 
 CHUNK = 16_384
+
+FEWEST_TEXTS = 3
+"""Texts that a bigram must be in: what is in fewer teaches nothing about others."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,71 @@ class TokenBags:
         starts = np.concatenate([[0], np.cumsum(lengths)])
         return np.arange(starts[-1]) - np.repeat(starts[:-1] - self.starts[rows], lengths), starts
 
+    def bigrams(self, vocabulary: int) -> tuple[Rows, Rows]:
+        """Every two tokens that follow each other in a text: (n,) int64 first · vocabulary + second, and (n,) the
+        texts."""
+        text = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        together = np.flatnonzero(text[1:] == text[:-1])
+        tokens = self.tokens.astype(np.int64)
+        return tokens[together] * vocabulary + tokens[together + 1], text[together]
+
+    def with_more(self, tokens: NDArray[np.int32], text: Rows) -> TokenBags:
+        """The bags with more tokens at their ends.
+
+        Args:
+            tokens: (n,) the tokens.
+            text: (n,) the text of each, ascending.
+        """
+        lengths = np.diff(self.starts)
+        more = np.bincount(text, minlength=len(self))
+        starts = np.concatenate([[0], np.cumsum(lengths + more)])
+        joined = np.empty(starts[-1], np.int32)
+        own = np.repeat(np.arange(len(self)), lengths)
+        joined[np.arange(len(own)) - self.starts[own] + starts[own]] = self.tokens
+        first = np.cumsum(more) - more
+        joined[np.arange(len(text)) - first[text] + starts[text] + lengths[text]] = tokens
+        return TokenBags(joined, starts)
+
+
+def count_bigrams(bags: Sequence[TokenBags], vocabulary: int, most: int) -> Rows:
+    """(n,) int64, ascending: the bigrams that are in the most texts, as `TokenBags.bigrams` numbers them.
+
+    Args:
+        bags: The word pieces of all texts, of queries and items.
+        vocabulary: The number of word pieces.
+        most: How many bigrams at most; one in fewer than `FEWEST_TEXTS` texts is never among them.
+    """
+    if not most:
+        return np.empty(0, np.int64)
+    in_texts = []
+    for one in bags:
+        pairs, text = one.bigrams(vocabulary)
+        order = np.lexsort((pairs, text))
+        pairs, text = pairs[order], text[order]
+        repeated = np.zeros(len(pairs), dtype=bool)
+        repeated[1:] = (pairs[1:] == pairs[:-1]) & (text[1:] == text[:-1])
+        in_texts.append(pairs[~repeated])
+    found, texts = np.unique(np.concatenate(in_texts), return_counts=True)
+    often = np.flatnonzero(texts >= FEWEST_TEXTS)
+    taken = often[np.argsort(-texts[often], kind="stable")[:most]]
+    return np.sort(found[taken])
+
+
+def find_bigrams(bags: TokenBags, known: Rows, vocabulary: int) -> TokenBags:
+    """Bags of word pieces with their bigrams: token `vocabulary` + i stands for the bigram known[i].
+
+    Args:
+        bags: The word pieces of some texts.
+        known: (n,) int64 the bigrams that are tokens, from `count_bigrams`.
+        vocabulary: The number of word pieces.
+    """
+    if not len(known):
+        return bags
+    pairs, text = bags.bigrams(vocabulary)
+    place = np.minimum(np.searchsorted(known, pairs), len(known) - 1)
+    found = known[place] == pairs
+    return bags.with_more((vocabulary + place[found]).astype(np.int32), text[found])
+
 
 def batches_by_length(lengths: Rows, tokens: int) -> Iterator[Rows]:
     """Row numbers in batches of texts of similar length, so that little of a batch is padding.
@@ -101,9 +171,16 @@ class BagTokenizer:
         path: A `tokenizer.json` file as the tokenizers library writes it.
         max_tokens: Longer texts are cut to this many tokens, as the transformer does.
         special_tokens: Whether to add the tokens that begin and end a text, as the transformer expects.
+        bigrams: (n,) int64 the bigrams that are tokens too, from `count_bigrams`; None for none.
     """
 
-    def __init__(self, path: str | Path, max_tokens: int = 256, special_tokens: bool = False):
+    def __init__(
+        self,
+        path: str | Path,
+        max_tokens: int = 256,
+        special_tokens: bool = False,
+        bigrams: Rows | None = None,
+    ):
         if not Path(path).is_file():
             raise ModelError("The tokenizer is missing", got=path, expected="a tokenizer.json file")
         try:
@@ -119,7 +196,19 @@ class BagTokenizer:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
         self.max_tokens, self.special_tokens = max_tokens, special_tokens
-        self.vocabulary: int = self._tokenizer.get_vocab_size()
+        self.pieces: int = self._tokenizer.get_vocab_size()
+        self.bigrams: Rows = np.empty(0, np.int64) if bigrams is None else bigrams
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of token ids: word pieces, then bigrams."""
+        return self.pieces + len(self.bigrams)
+
+    def with_bigrams(self, bigrams: Rows) -> BagTokenizer:
+        """The same tokenizer with these bigrams."""
+        other = copy(self)
+        other.bigrams = bigrams
+        return other
 
     @cached_property
     def boundary_tokens(self) -> tuple[list[int], list[int]]:
@@ -131,7 +220,15 @@ class BagTokenizer:
         return encoded.ids[: inside[0]], encoded.ids[inside[-1] + 1 :]
 
     def __call__(self, texts: Sequence[str]) -> TokenBags:
-        """Tokenize `texts`."""
+        """The word pieces of `texts`, then their bigrams."""
+        return self.add_bigrams(self.read_pieces(texts))
+
+    def add_bigrams(self, bags: TokenBags) -> TokenBags:
+        """Bags of word pieces with the bigrams that are tokens."""
+        return find_bigrams(bags, self.bigrams, self.pieces)
+
+    def read_pieces(self, texts: Sequence[str]) -> TokenBags:
+        """The word pieces of `texts` alone."""
         pieces: list[NDArray[np.int32]] = []
         lengths: list[int] = []
         for start in range(0, len(texts), CHUNK):

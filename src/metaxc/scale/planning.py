@@ -51,6 +51,13 @@ for queries and items (0.09), twice that for Adam's moments, and copies while th
 the measured peaks at 3,000 and 10,000 items, --size fast, after the arrays that are counted here
 (benchmarks/results/scale.json)."""
 
+BIGRAM_TABLES = {"tune": 6, "encoder": 3, "save": 2}
+"""How often the vectors of bigrams of both towers are in memory where that is more than once: encoders of three folds,
+Adam's moments and a copy while words are weighed; with moments; while they are written. Counted, not measured."""
+
+BIGRAM_STEP = 1.35
+"""Times the seconds of a step of training with bigrams: on folds of icd10cm, wordnet and camel_commits 1.3 to 1.5."""
+
 TRANSFORMER = 0.6
 """GB more where a transformer encodes the texts: its weights, ONNX Runtime and activations. Assumed, not measured."""
 
@@ -65,8 +72,8 @@ TOKEN_BYTES = 60
 """Of a text as a bag of tokens: a dozen of 4 bytes and a start of 8."""
 
 SCORE_ARRAYS = 4.4
-"""Arrays of the scores of a block of queries while shortlists are made: three parts, their sum, and what the search for the best
-holds. From the growth of the stage `tune` from 3,000 to 10,000 items."""
+"""Arrays of the scores of a block of queries while shortlists are made: three parts, their sum, and what the search
+for the best holds. From the growth of the stage `tune` from 3,000 to 10,000 items."""
 
 STARTUP_SECONDS = 3.0
 TEXT_SECONDS = 5e-5
@@ -215,6 +222,11 @@ def make_plan(workload: Workload, config: IreneConfig) -> Plan:
         # The model with its indexes, and a copy of the largest file while it is written.
         "save": bags + frozen + kept_queries + (2 + INDEX_SHARE) * items + (2 + INDEX_SHARE) * observed,
     }
+    bigrams = 2 * _count_bigrams(workload, config) * row
+    arrays = {
+        name: size + (0.0 if name == "read" else BIGRAM_TABLES.get(name, 1) * bigrams)
+        for name, size in arrays.items()
+    }
     if config.fine_tuning is not None:
         arrays = {"read": 0.0, "fine-tune": bags + FINE_TUNING_MEMORY, **arrays}
     seconds = _stage_seconds(workload, config)
@@ -225,7 +237,7 @@ def make_plan(workload: Workload, config: IreneConfig) -> Plan:
         )
         for name, size in arrays.items()
     )
-    towers = 0.0 if config.encoder == "pretrained" else 2 * 30_522 * row
+    towers = 0.0 if config.encoder == "pretrained" else 2 * 30_522 * row + bigrams
     model = towers + items + 2 * observed + kept_queries / 2 + texts / 2
     results = 2 * towers + queries + items + 2 * observed + items
     serving = (
@@ -261,6 +273,11 @@ def _tuning_memory(workload: Workload, config: IreneConfig) -> float:
     return waiting * (kept_queries if large else fold) + max(fitting, comparing)
 
 
+def _count_bigrams(workload: Workload, config: IreneConfig) -> float:
+    """Bigrams with a vector of their own, at most: short texts have about one for every second text."""
+    return min(config.adapter.bigrams, workload.items + workload.queries) * (config.encoder == "adapted")
+
+
 def validation_queries(workload: Workload) -> int:
     """Validation queries of a fold."""
     return min(MOST_QUERIES, int(SHARE * workload.queries))
@@ -273,7 +290,8 @@ def _stage_seconds(workload: Workload, config: IreneConfig) -> dict[str, float]:
     adapter = config.adapter
     folds = config.folds if config.fine_tuning is None else min(config.folds, 1)
     steps = adapter.steps(workload.queries)
-    learn = 0.0 if config.encoder == "pretrained" else steps * STEP_SECONDS * wide
+    slower = BIGRAM_STEP if config.encoder == "adapted" and adapter.bigrams else 1.0
+    learn = 0.0 if config.encoder == "pretrained" else steps * STEP_SECONDS * wide * slower
     several = config.encoder == "adapted" and adapter.extent is None
     share = 1 - NOVEL_SHARES[0]
     fit = neighbour_seconds(share * workload.observed, workload.observed, workload.dim)

@@ -73,6 +73,12 @@ class AdapterConfig(BaseModel):
         12.0, gt=0, description="multiplies the cosine similarities to give logits; the start value, learnt"
     )
     token_dropout: float = Field(0.1, ge=0, lt=1, description="share of the tokens left out while training")
+    bigrams: int = Field(
+        50_000,
+        ge=0,
+        description="pairs of word pieces that follow each other in three texts or more and get a vector of their own, "
+        "at most, the most frequent first; a static encoder has none",
+    )
     extent: float | None = Field(
         None,
         ge=0,
