@@ -11,10 +11,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import torch
 from pseudo_novel import compare
 
 ROWS: list[tuple[str, dict[str, Any]]] = [
     ("default", {}),
+    ("no bigrams", {"adapter": {"bigrams": 0}}),
     ("no logQ correction, scale 20", {"adapter": {"logq_correction": 0.0, "scale": 20.0}}),
     ("no logQ correction, scale 12", {"adapter": {"logq_correction": 0.0}}),
     ("logQ correction 1, scale 12", {"adapter": {"logq_correction": 1.0}}),
@@ -37,9 +39,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/choices.json"))
     parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--encoders-folder", type=Path, required=True, help="keeps adapted encoders")
+    parser.add_argument("--cache", type=Path, help="folder for embeddings")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     rows = [row for row in ROWS if not options.rows or row[0] in options.rows]
-    compare(options.data, rows, options.folds, options.encoders_folder, options.out)
+    compare(options.data, rows, options.folds, options.encoders_folder, options.out, options.cache)
 
 
 if __name__ == "__main__":

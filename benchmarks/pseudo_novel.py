@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import metaxc as package
 from metaxc import EmbeddingCache, Irene, read_folder
 from metaxc.artifacts import Stages
 from metaxc.data.clicks import training_clicks
 from metaxc.irene import IreneConfig
 from metaxc.irene.model_parts import ConfiguredParts
 from metaxc.irene.training_run import TrainingRun
+from metaxc.research.code_version import git_commit
 from metaxc.tuning import (
     ENCODER_ALONE,
     FittedFold,
@@ -85,12 +88,24 @@ def format_quality(found: dict[str, Any]) -> str:
 
 
 def compare(
-    folders: list[Path], rows: list[tuple[str, dict[str, Any]]], folds: int, encoders: Path, out: Path
+    folders: list[Path],
+    rows: list[tuple[str, dict[str, Any]]],
+    folds: int,
+    encoders: Path,
+    out: Path,
+    cache: Path | None = None,
 ) -> None:
     """Tune every named configuration on every data set, print as it goes, and merge into the result file."""
     for folder in folders:
-        lab = FoldLab(folder, encoders)
+        lab = FoldLab(folder, encoders, cache)
         for name, settings in rows:
-            found = lab.tune(IreneConfig.model_validate({**settings, "folds": folds}))
+            config = IreneConfig.model_validate({**settings, "folds": folds})
+            found = lab.tune(config)
             print(f"{folder.name:15} {name:45} {format_quality(found['pseudo_novel'])}", flush=True)
-            merge_results(out, folder.name, {name: {"settings": settings, "folds": folds, **found}})
+            origin = {
+                "commit": git_commit(Path(package.__file__).parent),
+                "command": f"python benchmarks/{Path(sys.argv[0]).name} {folder.name} --rows {name!r}",
+                "data": lab.dataset.fingerprint,
+                "seed": config.seed,
+            }
+            merge_results(out, folder.name, {name: {"settings": settings, "folds": folds, **origin, **found}})

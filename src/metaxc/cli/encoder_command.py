@@ -132,9 +132,9 @@ def export_encoder(
         bool,
         typer.Option(
             "--expansion/--no-expansion",
-            help="Include the model's query expansion, and an exposure that follows the query, where it has them. Then "
-            "loading the folder needs the package metaxc and trust_remote_code=True; without them the vectors are not "
-            "quite the model's.",
+            help="Include the model's query expansion, and an exposure that follows the query, where it has them; "
+            "without them the vectors are not quite the model's. With them, and always where the adapter knows bigrams "
+            "(the default), loading the folder needs the package metaxc and trust_remote_code=True.",
         ),
     ] = True,
     base: Base = None,
@@ -166,9 +166,7 @@ def export_encoder(
     print(f'The query tower is in {out}: SentenceTransformer("{out}"{option}).encode_query(texts)')
     print(f"largest difference from the model's vectors, computed by torch: {record.largest_difference:.1g}")
     if record.remote_code:
-        print(
-            "The model expands queries, by a module of the package metaxc, which has to be installed there."
-        )
+        print("Some of its modules are of the package metaxc, which has to be installed there.")
     if record.expansion == "left out":
         print("The model's query expansion was left out: rankings differ somewhat from the model's.")
     if record.backend_cosine < SAME_COSINE:
