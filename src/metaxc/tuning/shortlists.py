@@ -36,9 +36,10 @@ EVERY = slice(None)
 DEPTH_OF_PROBE = 40
 """Items that each probe adds to a query's shortlist."""
 
-BLOCK_SCORES = 2_000_000
-"""Scores of queries × items computed at once: 8 MB, which stay in the processor's cache while ten probes read them.
-With ten times as many a shortlist takes 1.8 times as long."""
+BLOCK_SCORES = 20_000_000
+"""Scores of queries × items computed at once; a handful of such arrays (80 MB each) are in memory. A tenth of it stays
+in the processor's cache and takes half the time, but malloc keeps what it frees of arrays of that size: the peak of
+30,000 items was 2.0 instead of 1.5 GB."""
 
 LEAST_QUERIES = 20
 """Queries whose scores are computed at once at least: for fewer, reading a million items costs more than scoring
