@@ -7,6 +7,7 @@
 # make test-lowest   the tests with the lowest versions that pyproject.toml allows, in an environment of their own
 # make test-integrations   the retrievers for LangChain, LlamaIndex and Haystack, in an environment of their own
 # make test-ray   a Ray cluster of three nodes that loses one, in the same environment (a few minutes)
+# make test-mutants   small mistakes put into a copy of the method: do the tests notice? MINUTES=8 of them
 # make examples   run the examples of examples/ on a small shop, each in a temporary folder
 # make lock   write the lock files from constraints.txt and constraints-integrations.txt
 # All work from any state, again and again.
@@ -20,13 +21,16 @@ export HF_HUB_OFFLINE := 1
 
 INTEGRATIONS := .venv-integrations
 LOWEST := .venv-lowest
+MUTANTS := .venv-mutants
+MINUTES ?= 8
+SEED ?= 0
 # What test-lowest runs. All of it takes several minutes; test-lowest-ci takes the tests that use the dependencies most.
 LOWEST_TESTS ?= tests
 LOWEST_CI := tests/data tests/emmett tests/test_dependencies.py \
 	$(addprefix tests/serve/test_,api_types.py app.py client.py config_file.py http_server.py middleware.py serve_settings.py) \
 	$(addprefix tests/encoders/test_,cache_folder.py encoder_folder.py onnx_graph.py pretrained.py)
 
-.PHONY: demo docs examples test test-integrations test-ray test-slow test-slow-ci test-lowest test-lowest-ci check wheel-check setup lock clean
+.PHONY: demo docs examples test test-integrations test-ray test-slow test-slow-ci test-lowest test-lowest-ci test-mutants check wheel-check setup lock clean
 
 setup: $(READY)
 
@@ -66,6 +70,16 @@ test-integrations: $(INTEGRATIONS)/.ready
 
 test-ray: $(INTEGRATIONS)/.ready
 	$(INTEGRATIONS)/bin/python -m pytest tests/scale/test_ray_engine.py
+
+$(MUTANTS)/.ready: constraints-mutants.txt
+	@echo "setting up $(MUTANTS)"
+	@rm -f $@
+	@test -x $(MUTANTS)/bin/python || $(PYTHON) -m venv $(MUTANTS)
+	@$(MUTANTS)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -r constraints-mutants.txt
+	@touch $@
+
+test-mutants: $(READY) $(MUTANTS)/.ready
+	$(MUTANTS)/bin/python tests/run_mutants.py $(PACKAGES) --minutes $(MINUTES) --seed $(SEED) --python $(BIN)/python
 
 examples: $(READY)
 	$(BIN)/python -m pytest -m slow tests/test_examples.py
@@ -112,4 +126,4 @@ test-slow-ci: $(READY)
 	$(BIN)/python -m pytest -m 'slow and not nightly' --durations=25 --durations-min=5
 
 clean:
-	rm -rf $(VENV) $(VENV)-lock $(LOWEST) $(INTEGRATIONS) demo demo-*/ site
+	rm -rf $(VENV) $(VENV)-lock $(LOWEST) $(INTEGRATIONS) $(MUTANTS) demo demo-*/ site
