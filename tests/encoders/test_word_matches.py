@@ -78,3 +78,13 @@ def test_the_weight_is_a_share_of_what_is_there(world):
 
 def test_nothing_is_one_of_the_weights():
     assert WEIGHTS[0] == 0
+
+
+def test_bigrams_have_no_direction_and_do_not_count_as_texts():
+    bags = [TokenBags(np.array([0, 1, 5, 2, 3, 6], np.int32), np.array([0, 3, 6]))]  # 5 and 6 are bigrams
+    plain = [TokenBags(np.array([0, 1, 2, 3], np.int32), np.array([0, 2, 4]))]
+    found = word_directions(bags, 5, DIM, bigrams=2)
+    assert found.shape == (7, DIM)
+    np.testing.assert_array_equal(found[:5], word_directions(plain, 5, DIM))
+    assert not found[5:].any()
+    assert found[:5].any(axis=1).all()

@@ -150,7 +150,8 @@ class TowerEncoding:
     @cached_property
     def _word_directions(self) -> Floats:
         bags = [self.query_bags, self.item_bags]
-        return word_matches.word_directions(bags, self.tokenizer.vocabulary, self.base.dim)
+        tokens = self.tokenizer
+        return word_matches.word_directions(bags, tokens.pieces, self.base.dim, len(tokens.bigrams))
 
     def adapt(self, encoder: Encoder, extent: float, words: float = 0.0) -> Encoder:
         assert isinstance(encoder, Adapted)

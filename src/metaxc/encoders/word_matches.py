@@ -27,27 +27,30 @@ SAMPLE = 2_048
 SEED = 20_240
 
 
-def word_directions(bags: list[TokenBags], vocabulary: int, dim: int) -> Floats:
-    """(vocabulary, dim) float32: a random direction for each word piece, as long as the piece is rare: from 0 for one
-    that is in every text to 1 for one that is in none.
+def word_directions(bags: list[TokenBags], vocabulary: int, dim: int, bigrams: int = 0) -> Floats:
+    """(vocabulary + bigrams, dim) float32: a random direction for each word piece, as long as the piece is rare: from 0
+    for one that is in every text to 1 for one that is in none. Bigrams have none: their pieces match already.
 
     Args:
-        bags: The word pieces of all texts, of queries and items.
+        bags: The tokens of all texts, of queries and items.
         vocabulary: The number of word pieces.
         dim: The size of an embedding.
+        bigrams: The number of bigrams, which come after the word pieces.
     """
     directions = np.random.default_rng(SEED).standard_normal((vocabulary, dim), np.float32)
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     texts = sum(len(one) for one in bags)
     contained = sum((_count_texts(one, vocabulary) for one in bags), np.zeros(vocabulary))
     rarity = np.log((1 + texts) / (1 + contained)) / np.log(1 + texts) if texts else np.ones(vocabulary)
-    return directions * rarity[:, None].astype(np.float32)
+    directions *= rarity[:, None].astype(np.float32)
+    return np.concatenate([directions, np.zeros((bigrams, dim), np.float32)])
 
 
 def _count_texts(bags: TokenBags, vocabulary: int) -> Doubles:
     """(vocabulary,) how many of the texts contain each word piece."""
     owner = np.repeat(np.arange(len(bags)), np.diff(bags.starts))
-    once = np.unique(owner * vocabulary + bags.tokens)
+    pieces = bags.tokens < vocabulary
+    once = np.unique(owner[pieces] * vocabulary + bags.tokens[pieces])
     return np.bincount(once % vocabulary, minlength=vocabulary).astype(np.float64)
 
 
