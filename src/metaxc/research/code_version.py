@@ -39,8 +39,12 @@ MODEL = (
 
 BASELINES = ("research/baselines",)
 
-NOT_METHOD = ("data/sources",)
-"""Inside the folders above, but without influence on a figure: how public data sets are downloaded."""
+NOT_METHOD = (
+    "data/sources/",
+    *(f"emmett/{name}.py" for name in ("query_tower_export", "query_tower_modules", "token_bag_module")),
+)
+"""Inside the folders above, but without influence on a figure: how public data sets are downloaded, and how a query
+tower is written for other programs."""
 
 MODEL_SOURCES = (*MEASUREMENT, *MODEL)
 METHOD_SOURCES = (*MODEL_SOURCES, *BASELINES)
@@ -73,9 +77,7 @@ def digest_sources(files: Mapping[str, str], parts: Sequence[str]) -> str:
                 fix="correct metaxc.research.code_version, or the row's `sources`",
             )
         chosen |= found
-    counted = [
-        name for name in sorted(chosen) if not name.startswith(tuple(f"{part}/" for part in NOT_METHOD))
-    ]
+    counted = [name for name in sorted(chosen) if not name.startswith(NOT_METHOD)]
     return json_digest([[name, chosen[name]] for name in counted])
 
 
