@@ -62,10 +62,11 @@ def test_errors_say_what_is_missing():
         selector.select(ITEM, 2)
     with pytest.raises(DataError, match="do not fit the first selector"):
         RerankSelector(NearestSelector(ITEMS), longest, TEXTS[:2])
-    with pytest.raises(DataError, match="one score per candidate"):
-        RerankSelector(NearestSelector(ITEMS), lambda i, c: np.ones((1, 1)), TEXTS).select(
-            ITEM, 2, texts=["x"]
-        )
+    for columns in (1, 30):  # fewer and more than the 20 candidates
+        with pytest.raises(DataError, match="one score per candidate"):
+            RerankSelector(NearestSelector(ITEMS), lambda i, c, n=columns: np.ones((1, n)), TEXTS).select(
+                ITEM, 2, texts=["x"]
+            )
     with pytest.raises(DataError, match="NaN"):
         RerankSelector(NearestSelector(ITEMS), lambda i, c: np.full((1, 20), np.nan), TEXTS).select(
             ITEM, 2, texts=["x"]
