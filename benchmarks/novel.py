@@ -76,7 +76,13 @@ def train(
 
 
 def run(
-    folder: Path, cache: Path | None, encoders: Path | None, threads: int, model: Path | None, size: str
+    folder: Path,
+    cache: Path | None,
+    encoders: Path | None,
+    threads: int,
+    model: Path | None,
+    size: str,
+    test_queries: int | None = None,
 ) -> dict:
     """One row: accuracy of the model and of its encoder alone, and, where the model is trained here, the cost."""
     dataset = read_folder(folder)
@@ -97,6 +103,9 @@ def run(
     with tempfile.TemporaryDirectory() as temporary:
         cache = cache or Path(temporary) / "cache"
         options = ["--cache", str(cache), "--threads", str(threads)]
+        if test_queries is not None:
+            row["command"] += f" --test-queries {test_queries}"
+            options += ["--test-queries", str(test_queries)]
         if model is None:
             torch.set_num_threads(threads)
             model = Path(temporary) / "model"
@@ -161,11 +170,20 @@ def main() -> None:
         "--cache", type=Path, help="folder for embeddings; cached ones count as plain encoding"
     )
     parser.add_argument("--encoders", type=Path, help="folder that keeps adapted encoders")
+    parser.add_argument("--test-queries", type=int, help="evaluate on so many of the test queries")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--table", action="store_true", help="print the result file as Markdown tables")
     options = parser.parse_args()
     for folder in options.data:
-        row = run(folder, options.cache, options.encoders, options.threads, options.model, options.size)
+        row = run(
+            folder,
+            options.cache,
+            options.encoders,
+            options.threads,
+            options.model,
+            options.size,
+            options.test_queries,
+        )
         results = json.loads(options.out.read_text()) if options.out.exists() else {}
         results[folder.name] = row
         options.out.parent.mkdir(parents=True, exist_ok=True)
