@@ -272,3 +272,13 @@ def test_the_number_of_steps_is_bounded_from_both_sides(world, monkeypatch):
     ):
         one_vs_all(queries, clicks, config)
     assert run == [3, 70, 50]
+
+
+@pytest.mark.parametrize("weight", [0.5, 2.0])
+def test_clicks_that_weigh_more_or_less_than_one_are_weighed(weight):
+    clicks = csr_array(np.array([[1.0, 0.0, weight], [0.0, 1.0, 0.0]], np.float32))
+    target, weights = _targets(clicks, np.array([0, 1]), None, torch.device("cpu"))
+    assert target.tolist() == [[1, 0, 1], [0, 1, 0]]
+    assert weights.tolist() == [[1, 1, weight], [1, 1, 1]]
+    plain = csr_array((clicks.toarray() > 0).astype(np.float32))
+    assert _targets(plain, np.array([0]), None, torch.device("cpu"))[1] is None

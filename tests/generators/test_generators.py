@@ -230,3 +230,15 @@ def test_similarities_reach_the_post_norm_transformer_only_as_features(features)
     generator = nudged(PostNormTransformer(DIM, features=features))
     moved = generator.generate(z, selected, scores - 0.5 * np.arange(K, dtype=np.float32))
     assert np.allclose(moved, generator.generate(z, selected, scores), atol=1e-5) == (not features)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1e300, "1", None, True])
+def test_settings_that_are_no_numbers_in_range_are_refused(tmp_path, value):
+    save_generator(tmp_path, Combine(0.5, 0.1))
+    facts = json.loads((tmp_path / "generator.json").read_text())
+    assert facts["settings"]["strength"] == 0.5
+    (tmp_path / "generator.json").write_text(
+        json.dumps({**facts, "settings": {**facts["settings"], "strength": value}})
+    )
+    with pytest.raises(ModelError, match="strength is not a number from 0"):
+        load_generator(tmp_path)

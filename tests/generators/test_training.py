@@ -332,3 +332,15 @@ def test_the_control_learns_nothing_from_neighbours():
         found.append(right_at_one(generator, unseen))
     assert found[0] > 0.8
     assert found[1] < 0.3
+
+
+@pytest.mark.parametrize("stopping", [None, EarlyStopping()])
+def test_no_passes_leave_the_start_as_it_is(stopping):
+    episode = groups_of_items(False, 1)
+    start = WeightedSum(5)
+    before = start.c.detach().clone()
+    config = GeneratorTraining(epochs=0, batch=24, candidates=96, early_stopping=stopping)
+    trained = train_generator(start, [episode], config)
+    torch.testing.assert_close(trained.generator.c.detach(), before)
+    assert trained.losses == []
+    assert not trained.generator.training

@@ -391,3 +391,23 @@ class TestTwoSearchesAreComparedByTheObjective:
         assert not second.is_clearly_better_than(first)
         assert not first.is_clearly_better_than(second)
         assert self.choice(50, 20 + 1.1 * WORTH_NOISE, 40).is_clearly_better_than(first)
+
+
+def test_a_kick_moves_three_constants_by_one_to_four_steps_up_or_down():
+    names = ["own", "prior_clicks", "novel_scale", "exposure", "strength"]
+    steps = dict.fromkeys(LADDERS, 0)
+    random = np.random.default_rng(0)
+    moves = []
+    for _ in range(200):
+        kicked = calibration._Search._kicked(steps, names, random)
+        moved = {name: kicked[name] for name in names if kicked[name]}
+        assert len(moved) == 3
+        assert all(kicked[name] == 0 for name in LADDERS if name not in names)
+        moves += moved.values()
+    assert set(moves) == {-4, -3, -2, -1, 1, 2, 3, 4}
+    few = calibration._Search._kicked(steps, ["own"], random)
+    assert 1 <= abs(few["own"]) <= 4
+    at_the_top = calibration._Search._kicked(
+        {**steps, "own": max(LADDERS["own"])}, ["own"], np.random.default_rng(1)
+    )
+    assert at_the_top["own"] <= max(LADDERS["own"])
