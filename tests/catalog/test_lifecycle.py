@@ -180,3 +180,15 @@ def test_a_trained_item_keeps_the_weight_of_its_training_clicks(folder, world):
         assert stored_vector(catalog, "new")[-1] == pytest.approx(0.9)
         catalog.update("i0", text="i1")
         assert stored_vector(catalog, "i0")[-1] == pytest.approx(3 / 5.5)
+
+
+def test_a_trained_item_keeps_its_age_and_a_new_one_is_fresh(folder, world):
+    calibration = Calibration(freshness_days=10.0, exposure=0.1)
+    model = build_model(world, calibration=calibration)
+    aged = replace(model.classifiers, ages=np.full(len(model.classifiers), 10, np.float32))
+    model = build_model(world, calibration=calibration, classifiers=aged)
+    with Catalog.create(folder, model) as catalog:
+        catalog.add([NewItem("new", "i4")])
+        catalog.clicks([("i0", "q20"), ("new", "q21")])
+        assert stored_vector(catalog, "i0")[-1] == pytest.approx(np.exp(-1))
+        assert stored_vector(catalog, "new")[-1] == 1

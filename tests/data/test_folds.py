@@ -3,7 +3,13 @@ import pytest
 from scipy.sparse import csr_array
 
 from metaxc.data import Dataset
-from metaxc.data.clicks import FEWEST_DISTINCT, ClickTimes, training_clicks, training_times
+from metaxc.data.clicks import (
+    FEWEST_DISTINCT,
+    ClickTimes,
+    days_since_last_click,
+    training_clicks,
+    training_times,
+)
 from metaxc.data.folds import Fold
 
 
@@ -207,6 +213,19 @@ class TestWindowsOfTime:
         expected = weighted.toarray()[rows][:, folds[0].observed]
         np.testing.assert_array_equal(learnt.toarray()[learnt.toarray() > 0], expected[learnt.toarray() > 0])
 
+    def test_ages_are_counted_from_the_last_click_that_may_be_learnt_from(self, shop):
+        clicks, days = shop
+        times = ClickTimes(*(86_400 * part for part in (days.items, days.first, days.last)))
+        for fold in Fold.roll_back(clicks, times, 3, item_share=0.1):
+            begin, compared = days.first[fold.past].max(), 0
+            for item in fold.observed:
+                learnt = np.minimum(days.last[fold.past & (clicks.indices == item)], begin)
+                if len(learnt):
+                    assert fold.ages[item] == pytest.approx(begin - learnt.max(), abs=0.5)
+                    compared += fold.ages[item] > 2
+            assert compared > 20
+            assert not fold.ages[fold.novel].any()
+
     def test_too_few_data_give_no_window(self, shop):
         clicks, times = shop
         few = csr_array(clicks[:100])
@@ -214,6 +233,21 @@ class TestWindowsOfTime:
         assert Fold.roll_back(few, part, 3) == []
         assert Fold.roll_back(clicks, times, 0) == []
         assert Fold.roll_back(clicks, times, 3, item_share=0.05) == []  # six items
+
+
+def test_days_since_the_last_click_by_hand():
+    """Item 0 is clicked on days 1 and 4, item 1 on day 2, item 2 never; the last click is on day 4."""
+    clicks = csr_array(np.float32([[1, 1, 0], [1, 0, 0]]))
+    days = 86_400 * np.array([1.0, 2.0, 4.0])
+    times = ClickTimes(np.zeros(3), days, days)
+    np.testing.assert_array_equal(days_since_last_click(clicks, times), [0, 2, 0])
+    past = np.array([True, True, False])
+    np.testing.assert_array_equal(days_since_last_click(clicks, times, 3 * 86_400, past), [2, 1, 0])
+
+
+def test_a_random_fold_knows_no_ages():
+    clicks = csr_array(np.random.default_rng(0).integers(0, 2, (400, 100)).astype(np.float32))
+    assert Fold.draw(clicks, 0).ages is None
 
 
 class TestTrainingTimes:

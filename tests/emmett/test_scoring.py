@@ -157,6 +157,46 @@ def test_trust_by_hand():
     assert click_trust(np.array([1.5]), 1.5).tolist() == [0.5]
 
 
+class TestFreshness:
+    """The share of the exposure where it follows the time since the last click instead of the number of clicks."""
+
+    calibration = Calibration(novelty_prior=1.0, freshness_days=10.0)
+
+    def test_it_falls_by_the_days_since_the_last_click(self):
+        ages = np.float32([0, 10, 20, 1e6])
+        shares = weigh_parts(np.array([3, 3, 500, 3]), self.calibration, ages=ages).exposed
+        np.testing.assert_allclose(shares, [1, np.exp(-1), np.exp(-2), 0], atol=1e-6)
+
+    def test_it_does_not_change_the_neighbours_part(self):
+        by_age, by_clicks = (
+            weigh_parts(np.array([1, 3]), one, ages=np.float32([50, 0]))
+            for one in (self.calibration, Calibration(novelty_prior=1.0))
+        )
+        np.testing.assert_array_equal(by_age.generated, by_clicks.generated)
+        np.testing.assert_allclose(by_clicks.exposed, [0.5, 0.25])
+
+    def test_items_without_an_age_are_as_fresh_as_can_be(self):
+        """New items, and those whose clicks came after the training."""
+        made = item_vectors(*parts(2)[:2], None, self.calibration)
+        clicked = item_vectors(*parts(2)[:2], Classifiers(parts(2)[2], np.array([2, 90])), self.calibration)
+        np.testing.assert_array_equal([*made[:, -1], *clicked[:, -1]], 1)
+
+    def test_the_vector_has_it_as_its_last_coordinate(self):
+        aged = Classifiers(parts(2)[2], np.array([2, 90]), ages=np.float32([5, 0]))
+        made = item_vectors(*parts(2)[:2], aged, self.calibration)
+        np.testing.assert_allclose(made[:, -1], [np.exp(-0.5), 1], rtol=1e-6)
+
+    def test_the_bonus_is_added_to_it(self):
+        calibration = Calibration(freshness_days=10.0, exposure_bonus=(0, 0, 0, 0.25, 0))
+        shares = weigh_parts(np.array([20, 20]), calibration, ages=np.float32([10, 0])).exposed
+        np.testing.assert_allclose(shares, [np.exp(-1) + 0.25, 1], rtol=1e-6)
+
+    @pytest.mark.parametrize("days", [0.0, -1.0, np.nan, np.inf])
+    def test_days_that_are_no_positive_number_are_refused(self, days):
+        with pytest.raises(ValidationError):
+            Calibration(freshness_days=days)
+
+
 class TestExposureBonus:
     BONUS = Calibration(novelty_prior=3.0, exposure_bonus=(0.3, 0.2, 0.0, -0.1, 0.0))
 

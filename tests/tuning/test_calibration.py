@@ -176,6 +176,8 @@ class TestGiven:
 class Landscape:
     """A shortlist whose quality is a function of the setting."""
 
+    ages = None
+
     def __init__(self, quality):
         self.quality = quality
 
@@ -194,6 +196,7 @@ def place(setting):
     return {
         name: min(ladder, key=lambda step: abs(ladder[step] - values[name]))
         for name, ladder in LADDERS.items()
+        if values[name] is not None
     }
 
 

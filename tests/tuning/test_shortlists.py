@@ -14,8 +14,9 @@ from metaxc.tuning.shortlists import Calibration
 any_setting = st.fixed_dictionaries({name: st.sampled_from(list(LADDERS[name].values())) for name in LADDERS})
 
 
-def build(items, queries, novel, dim, seed):
-    """Queries, items and relevance of a random fold: a query clicks items near it; classifiers are noisy queries."""
+def build(items, queries, novel, dim, seed, aged=False):
+    """Queries, items and relevance of a random fold: a query clicks items near it; classifiers are noisy queries. Where
+    it is `aged`, items were clicked up to 1,000 days ago."""
     random = np.random.default_rng(seed)
 
     def unit(count):
@@ -33,7 +34,9 @@ def build(items, queries, novel, dim, seed):
         shape=(queries, items),
     )
     relevant.sort_indices()
-    return asked, FoldItems(texts, direction, Classifiers(own, clicks)), Relevance(relevant, is_novel, clicks)
+    ages = np.where(is_novel, 0, 1_000 * random.random(items)).astype(np.float32) if aged else None
+    classifiers = Classifiers(own, clicks, ages=ages)
+    return asked, FoldItems(texts, direction, classifiers), Relevance(relevant, is_novel, clicks)
 
 
 def setting_of(values):
@@ -67,9 +70,9 @@ def figures(found):
 
 
 @settings(max_examples=60, deadline=None)
-@given(any_setting, st.integers(3, 40), st.integers(0, 5))
-def test_where_they_hold_every_item_they_rank_as_the_vectors_do(values, items, seed):
-    world = build(items, 12, items // 3, 6, seed)
+@given(any_setting, st.integers(3, 40), st.integers(0, 5), st.booleans())
+def test_where_they_hold_every_item_they_rank_as_the_vectors_do(values, items, seed, aged):
+    world = build(items, 12, items // 3, 6, seed, aged)
     setting = setting_of(values)
     found = Shortlist(*world).quality(setting)
     np.testing.assert_allclose(figures(found), figures(exact(*world, setting)), rtol=1e-9)
@@ -107,6 +110,31 @@ def test_of_many_items_they_hold_those_that_any_setting_ranks_first():
     assert max(off) < 0.75
     assert max(novel_off) <= 2  # one of the 52 queries that clicked a novel item
     assert np.median(off) == 0
+
+
+def test_of_many_items_they_hold_those_that_freshness_ranks_first():
+    world = build(2_000, 300, 200, 24, 0, aged=True)
+    shortlist = Shortlist(*world)
+    off = []
+    for exposure in (0.05, 0.2, 0.4):
+        for days in (30.0, 100.0, 300.0, 1_000.0):
+            setting = Setting(Calibration(own=1.0, exposure=exposure, freshness_days=days), 0.5)
+            off.append(abs(shortlist.quality(setting).mean - exact(*world, setting).mean))
+    assert max(off) < 0.5
+    assert np.median(off) == 0
+
+
+def test_without_ages_the_exposure_follows_clicks_or_is_the_same_for_all():
+    world = build(60, 20, 15, 6, 1, aged=True)
+    ageless = build(60, 20, 15, 6, 1)
+    by_clicks, by_age = (
+        Setting(Calibration(exposure=0.3, freshness_days=days), 1.0) for days in (None, 50.0)
+    )
+    shortlist = Shortlist(*world)
+    without = shortlist.without_ages()
+    np.testing.assert_array_equal(figures(without.quality(by_clicks)), figures(exact(*ageless, by_clicks)))
+    np.testing.assert_array_equal(figures(without.quality(by_age)), figures(exact(*ageless, by_age)))
+    assert figures(shortlist.quality(by_age)) != figures(without.quality(by_age))
 
 
 def test_blocks_of_queries_change_nothing(monkeypatch):

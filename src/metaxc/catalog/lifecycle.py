@@ -151,7 +151,7 @@ class Lifecycle:
         own = [ItemClicks.none(dim) if row.trained else one for row, one in zip(rows, clicks, strict=True)]
         revealed = RevealedQueries.embed([one.voters for one in own], len(rows), self.model.embed_queries)
         weights, counts = np.zeros((len(rows), dim), np.float32), np.zeros(len(rows))
-        learnt = np.zeros(len(rows))
+        learnt, ages = np.zeros(len(rows)), np.zeros(len(rows), np.float32)
         if revealed is not None:
             totals = revealed.totals().astype(np.float64)
             for place, one in enumerate(own):
@@ -163,8 +163,10 @@ class Lifecycle:
         if trained:
             known = self.model.classifiers.take([self._trained_row[rows[place].id] for place in trained])
             weights[trained], counts[trained], learnt[trained] = known.weights, known.clicks, known.clicks
+            if known.ages is not None:
+                ages[trained] = known.ages
         itself = np.array([pipeline.pool.row_of(row.id) for row in rows], dtype=np.int64)
-        return _ItemInputs(revealed, Classifiers(weights, counts, learnt_clicks=learnt), itself)
+        return _ItemInputs(revealed, Classifiers(weights, counts, learnt_clicks=learnt, ages=ages), itself)
 
 
 @dataclass(frozen=True)

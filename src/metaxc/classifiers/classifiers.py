@@ -38,12 +38,15 @@ class Classifiers:
         query_layer: What is applied to every query embedding x before it is scored: (dim, dim) float32 for
             normalize(x + x @ query_layer), a transformer layer, or None.
         learnt_clicks: (observed,) how many of the clicks the encoder has learnt from; None where it has from all.
+        ages: (observed,) float32, the days that had passed since the last of these clicks when it was fitted; 0 for an
+            item without clicks. None where the times of the clicks are unknown.
     """
 
     weights: Floats
     clicks: Rows | Doubles
     query_layer: Floats | QueryTransformer | None = None
     learnt_clicks: Rows | Doubles | None = None
+    ages: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -56,7 +59,8 @@ class Classifiers:
     def take(self, rows: Rows | list[int] | slice) -> Classifiers:
         """The classifiers at `rows`."""
         learnt = None if self.learnt_clicks is None else self.learnt_clicks[rows]
-        return Classifiers(self.weights[rows], self.clicks[rows], self.query_layer, learnt)
+        ages = None if self.ages is None else self.ages[rows]
+        return Classifiers(self.weights[rows], self.clicks[rows], self.query_layer, learnt, ages)
 
     def padded(self, more: int) -> Classifiers:
         """The same classifiers, and then those of `more` items without clicks, which are zero."""
@@ -65,11 +69,14 @@ class Classifiers:
         weights = np.zeros((len(self) + more, self.weights.shape[1]), np.float32)
         weights[: len(self)] = self.weights
         clicks = np.concatenate([self.clicks, np.zeros(more, self.clicks.dtype)])
-        return Classifiers(weights, clicks, self.query_layer)
+        ages = None if self.ages is None else np.concatenate([self.ages, np.zeros(more, np.float32)])
+        return Classifiers(weights, clicks, self.query_layer, ages=ages)
 
     def save(self, file: Path) -> None:
         """Write a safetensors file."""
         arrays: dict[str, NDArray[Any]] = {"weights": self.weights, "clicks": self.clicks}
+        if self.ages is not None:
+            arrays["ages"] = self.ages
         if isinstance(self.query_layer, QueryTransformer):
             arrays |= self.query_layer.arrays()
         elif self.query_layer is not None:
@@ -88,7 +95,12 @@ class Classifiers:
         layer: Floats | QueryTransformer | None = QueryTransformer.from_arrays(arrays, dim, file)
         if "query_layer" in arrays:
             layer = take_array(arrays, "query_layer", file, (dim, dim))
-        return cls(weights, clicks, layer)
+        ages = None
+        if "ages" in arrays:
+            ages = take_array(arrays, "ages", file, (count,))
+            if len(ages) and ages.min() < 0:
+                raise ModelError("An age is negative", got=f"{file.name}: {ages.min():g} days", fix=AGAIN)
+        return cls(weights, clicks, layer, ages=ages)
 
     def transform_queries(self, embeddings: Floats) -> Floats:
         """Apply the query layer to (n, dim) query embeddings, where there is one."""

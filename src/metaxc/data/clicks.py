@@ -12,6 +12,9 @@ from metaxc.arrays import Doubles, Floats, Mask, Rows
 from metaxc.data.dataset import ClickLog, Dataset
 from metaxc.errors import DataError
 
+DAY = 86_400.0
+"""Seconds."""
+
 FEWEST_DISTINCT = 20
 """Times with fewer distinct values than this say too little about what came first."""
 
@@ -93,6 +96,24 @@ def training_times(dataset: Dataset, observed: Rows, query_rows: Rows) -> ClickT
     times = ClickTimes(items[observed], first, last)
     enough = all(len(np.unique(part)) >= FEWEST_DISTINCT for part in (times.items, times.last))
     return times if enough else None
+
+
+def days_since_last_click(
+    clicks: csr_array, times: ClickTimes, now: float | None = None, past: Mask | None = None
+) -> Floats:
+    """(items,) float32: how many days before `now` each item was clicked last; 0 for an item without clicks.
+
+    Args:
+        clicks: (queries, items).
+        times: When these clicks happened.
+        now: Seconds since 1970; None for the time of the last click.
+        past: (clicks.nnz,) bool, the clicks that count; None for all.
+    """
+    now = float(times.last.max()) if now is None else now
+    counted = np.ones(clicks.nnz, dtype=bool) if past is None else past
+    latest = np.full(clicks.shape[1], -np.inf)
+    np.maximum.at(latest, clicks.indices[counted], np.minimum(times.last[counted], now))
+    return np.where(np.isfinite(latest), (now - latest) / DAY, 0.0).astype(np.float32)
 
 
 def clicks_per_item(clicks: csr_array) -> Rows | Doubles:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from metaxc.arrays import Mask, Rows
-from metaxc.data.clicks import ClickTimes, training_times
+from metaxc.arrays import Floats, Mask, Rows
+from metaxc.data.clicks import ClickTimes, days_since_last_click, training_times
 from metaxc.data.dataset import Dataset
 
 SHARE = 0.15
@@ -41,6 +41,8 @@ class Fold:
         later_items: (observed,) bool, items that did not exist yet: neither learnt from nor ranked; None for none.
         past: (clicks.nnz,) bool, the clicks that may be learnt from; None for those of the queries not held out.
         future: (clicks.nnz,) bool, the clicks that validate; None for those of the held-out queries.
+        ages: (observed,) float32, days between an item's last click that may be learnt from and the beginning of the
+            window, 0 where there is none; None for a random fold.
     """
 
     pseudo_novel: Mask
@@ -48,6 +50,7 @@ class Fold:
     later_items: Mask | None = None
     past: Mask | None = None
     future: Mask | None = None
+    ages: Floats | None = None
 
     @property
     def follows_time(self) -> bool:
@@ -174,7 +177,9 @@ class Fold:
             past, future = times.first <= begin, before_end & (times.last > begin)
             held = np.zeros(clicks.shape[0], dtype=bool)
             held[owner[future]] = True
-            fold = Fold(pseudo_novel, held, later, past, future)
+            learnt = past & ~pseudo_novel[clicks.indices]
+            ages = days_since_last_click(clicks, times, begin, learnt)
+            fold = Fold(pseudo_novel, held, later, past, future, ages)
             if fold.is_enough(clicks):
                 folds.append(fold)
             order, end = order[:cut], begin

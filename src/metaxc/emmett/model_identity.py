@@ -11,6 +11,7 @@ import numpy as np
 
 from metaxc.arrays import Rows
 from metaxc.artifacts import Arrays, json_digest
+from metaxc.emmett.scoring import Calibration
 from metaxc.encoders.adapted import Adapted
 from metaxc.errors import DataError
 
@@ -65,6 +66,8 @@ def compute_fingerprint(model: Emmett) -> str:
             del calibration[name]
     if not any(calibration["exposure_bonus"]):
         del calibration["exposure_bonus"]
+    if calibration["freshness_days"] is None:
+        del calibration["freshness_days"]
     if model.selects_itself:
         calibration["selects_itself"] = True
     expansion = model.expansion
@@ -95,7 +98,7 @@ def item_fingerprint(model: Emmett) -> str:
             encoder.item_fingerprint if isinstance(encoder, Adapted) else encoder.fingerprint,
             model.neighbours,
             model.neighbour_prior,
-            model.calibration.model_dump(exclude={"exposure", "response_unit"}),
+            model.calibration.model_dump(exclude=_not_of_items(model.calibration)),
             model.generator.kind,
             model.generator.settings(),
             repr(model.selector),
@@ -106,12 +109,20 @@ def item_fingerprint(model: Emmett) -> str:
     )
 
 
+def _not_of_items(calibration: Calibration) -> set[str]:
+    """Fields that do not change an item's vector; models of the time before freshness keep their fingerprints."""
+    return {"exposure", "response_unit"} | (
+        {"freshness_days"} if calibration.freshness_days is None else set()
+    )
+
+
 def _item_arrays(model: Emmett) -> Arrays:
     """The arrays that item vectors are computed from."""
     return {
         **model.generator.arrays(),
         "weights": model.classifiers.weights,
         "clicks": model.classifiers.clicks,
+        **({} if model.classifiers.ages is None else {"ages": model.classifiers.ages}),
         "embeddings": model.embeddings,
         "selector": model.selector.embeddings,
         **({} if model.custom_neighbour_vectors is None else {"bank": model.custom_neighbour_vectors}),

@@ -154,7 +154,7 @@ class MetaClassifierPipeline:
             parts = weigh_parts(np.zeros(1, np.int64), self.calibration)
         else:
             first = own.take([0])
-            parts = weigh_parts(first.clicks, self.calibration, first.learnt_clicks)
+            parts = weigh_parts(first.clicks, self.calibration, first.learnt_clicks, first.ages)
         weights = parts.generated[0] * self.generator.weights(
             made.embeddings[:1], made.neighbours[:1], made.selection.scores[:1]
         )

@@ -4,11 +4,13 @@
     novelty:                   r(n) = novelty_prior / (m + novelty_prior),   m = learnt clicks + others / 3
     length:                    s(n) = 1 + (novel_scale − 1) · r(n)
 
-    exposure share:            e(n) = r(n) + exposure_bonus, interpolated between `BONUS_CLICKS`, from 0 to 1
+    freshness:                 f = exp(−days since its last click / freshness_days), where that constant is set
+    exposure share:            e = r(n), or f where items have one, + exposure_bonus, interpolated between
+                               `BONUS_CLICKS`, from 0 to 1
     response of a query:       ρ(q) = max over the most clicked items of q · w, divided by the mean of training queries
 
-    vector:   u(n) = s · [ z + r · (G − z) ] + own · t · w,   and e(n) as one more coordinate
-    score:    q · u + exposure · ρ(q) · e(n)
+    vector:   u(n) = s · [ z + r · (G − z) ] + own · t · w,   and e as one more coordinate
+    score:    q · u + exposure · ρ(q) · e
 
 n is the number of the item's clicks, z the embedding of its text, w its own classifier, and G what the generator makes
 of the classifiers of its neighbours, which are trusted by their clicks too, with a prior of their own. Without clicks
@@ -18,6 +20,12 @@ a first click. "Novel", "clicked" and "observed" are labels for people.
 Clicks that came after the training count a third against an item's novelty: the embedding of its text has not learnt
 from them as it has from those of the training, so the item still needs its neighbours and the exposure
 (`benchmarks/life.py`, docs/decisions.md).
+
+Where clicks have times, what is asked for now is what was asked for lately: items that were clicked last year are less
+likely to be clicked next than items of this week, and a new item is the freshest of all. There the exposure may follow
+freshness instead of novelty, which the folds decide (docs/decisions.md). The days are counted up to the last click of
+the training and stay as they are in a live catalog; an item without clicks, and one whose clicks came after the
+training, has a freshness of 1.
 
 The last coordinate of a query is the exposure times its response: what is added to the score of an item without clicks.
 So any index that ranks by inner product serves it, and it may differ from request to request. What observed items gain
@@ -95,6 +103,13 @@ class Calibration(BaseModel):
         (0.0, 0.0, 0.0, 0.0, 0.0),
         description="added to the share of the exposure of items with about 1.5, 3.5, 7, 20 and 60 clicks",
     )
+    freshness_days: float | None = Field(
+        None,
+        gt=0,
+        le=MOST,
+        description="days without a click after which about a third of an item's share of the exposure is left; None: "
+        "the share follows the number of clicks",
+    )
     response_unit: float | None = Field(
         None,
         gt=0,
@@ -151,6 +166,7 @@ def weigh_parts(
     clicks: Rows | Doubles | Floats,
     calibration: Calibration,
     learnt_clicks: Rows | Doubles | None = None,
+    ages: Floats | None = None,
 ) -> PartWeights:
     """The weights of the formula above for items with these numbers of clicks, of any shape.
 
@@ -158,12 +174,19 @@ def weigh_parts(
         clicks: The numbers of clicks.
         calibration: The constants.
         learnt_clicks: How many of them the encoder has learnt from; None for all.
+        ages: Days since the last of the clicks, counted at the end of the training; None where all are newer than that
+            or none is known.
     """
     counted = clicks if learnt_clicks is None else _count_against_novelty(clicks, learnt_clicks)
     novelty = 1 - click_trust(counted, calibration.novelty_prior)
     scale = 1 + (calibration.novel_scale - 1) * novelty
     own = calibration.own * click_trust(clicks, calibration.prior_clicks)
-    exposed = np.clip(novelty + _interpolate_bonus(counted, calibration.exposure_bonus), 0.0, 1.0)
+    share = novelty
+    if calibration.freshness_days is not None:
+        share = (
+            np.ones_like(novelty) if ages is None else np.exp(ages / np.float32(-calibration.freshness_days))
+        )
+    exposed = np.clip(share + _interpolate_bonus(counted, calibration.exposure_bonus), 0.0, 1.0)
     return PartWeights(scale * (1 - novelty), scale * novelty, own, exposed)
 
 
@@ -195,7 +218,7 @@ def item_vectors(
     if classifiers is None:
         weights = weigh_parts(np.zeros(len(embeddings), np.int64), calibration)
     else:
-        weights = weigh_parts(classifiers.clicks, calibration, classifiers.learnt_clicks)
+        weights = weigh_parts(classifiers.clicks, calibration, classifiers.learnt_clicks, classifiers.ages)
     vectors = np.empty((len(embeddings), embeddings.shape[1] + 1), np.float32)
     vectors[:, -1] = weights.exposed
     for start in range(0, len(vectors), ITEM_BLOCK):

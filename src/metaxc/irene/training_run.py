@@ -16,7 +16,7 @@ from metaxc.arrays import Floats
 from metaxc.artifacts import Stages, load_arrays, load_json, save_arrays, save_json
 from metaxc.classifiers import Classifiers
 from metaxc.data import Dataset
-from metaxc.data.clicks import training_clicks
+from metaxc.data.clicks import days_since_last_click, training_clicks, training_times
 from metaxc.data.folds import FEWEST_ITEMS, FEWEST_QUERIES, Fold, draw_folds
 from metaxc.data.same_texts import own_text_pairs, rows_by_text
 from metaxc.emmett.model_identity import describe_novel
@@ -329,7 +329,10 @@ class TrainingRun:
         """Classifiers of all observed items."""
 
         def fit(out: Path) -> None:
-            self.parts.fit_classifiers(queries, self.clicks).save(out / "classifiers.safetensors")
+            times = training_times(self.dataset, self.observed, self.query_rows)
+            ages = None if times is None else days_since_last_click(self.clicks, times)
+            fitted = replace(self.parts.fit_classifiers(queries, self.clicks), ages=ages)
+            fitted.save(out / "classifiers.safetensors")
 
         folder = self.stages.run("classifiers", {}, fit)
         return Classifiers.load(folder / "classifiers.safetensors")

@@ -24,7 +24,7 @@ import numpy as np
 from metaxc.emmett import Calibration
 from metaxc.emmett.scoring import BONUS_CLICKS
 from metaxc.tuning.qualities import MixedQuality, mean_mixed_quality
-from metaxc.tuning.shortlists import Setting, Shortlist
+from metaxc.tuning.shortlists import LEAST_AGE, Setting, Shortlist
 
 COST = 0.5
 """Points of overall accuracy (mean of P@1 and R@10) that may be given up so that novel items are found."""
@@ -74,6 +74,13 @@ BONUSES = tuple(f"bonus at {clicks:g} clicks" for clicks in BONUS_CLICKS[1:-1])
 encoder alone: then they shift the exposure between items with many and with few clicks."""
 
 
+FRESHNESS = "freshness_days"
+"""Chosen where the folds know when items were clicked."""
+
+FRESH_EXPOSURE = 0.2
+"""Where the search starts if exposure follows freshness: without an exposure, freshness changes nothing."""
+
+
 def _ladder(start: float, factor: float, least: int = -12, most: int = 12) -> dict[int, float]:
     return {step: start * factor**step for step in range(least, most + 1)}
 
@@ -85,6 +92,7 @@ LADDERS: dict[str, dict[int, float]] = {
     "novel_scale": _ladder(1.0, 1.1),
     "exposure": {step: copysign(0.04 * (1.35 ** abs(step) - 1), step) for step in range(-16, 17)},
     "strength": {-9: 0.0, **_ladder(1.0, 1.4, -8, 9)},
+    FRESHNESS: _ladder(365.0, 2**0.5, -48, 16),
     **{name: {step: step / 10 for step in range(-10, 11)} for name in BONUSES},
 }
 """The values of each constant, by step; they reach from negligible to overwhelming. Only the novelty has a bound: with
@@ -97,6 +105,7 @@ PAIRS = (
     ("novelty_prior", "exposure"),
     ("strength", "novel_scale"),
     ("strength", "exposure"),
+    (FRESHNESS, "exposure"),
 )
 """Constants that can replace each other in part, so that moving one alone does not help."""
 
@@ -168,7 +177,12 @@ def choose_calibration(
         name: value for name, value in (("strength", strength), ("exposure", exposure)) if value is not None
     }
     search = _Search(shortlists, fixed)
-    best = search.climb(_nearest_steps(start or Setting(Calibration(), 0.5)), lambda found: (found.mean,))
+    first = start or Setting(Calibration(), 0.5)
+    if search.knows_ages and first.calibration.freshness_days is None:
+        usual = float(np.mean([np.median(one.ages) for one in shortlists if one.ages is not None]))
+        fresh = {"freshness_days": max(usual, LEAST_AGE), "exposure": FRESH_EXPOSURE}
+        first = Setting(first.calibration.model_copy(update=fresh), first.strength)
+    best = search.climb(_nearest_steps(first), lambda found: (found.mean,))
     enough = search.quality(best).mean - cost
 
     def novel_first(found: MixedQuality) -> tuple[float, ...]:
@@ -222,6 +236,7 @@ def choose_calibration(
 def _nearest_steps(setting: Setting) -> Steps:
     values = {**setting.calibration.model_dump(), "strength": setting.strength}
     values |= dict(zip(BONUSES, setting.calibration.exposure_bonus, strict=True))
+    values[FRESHNESS] = values[FRESHNESS] or LADDERS[FRESHNESS][0]
     return {
         name: min(ladder, key=lambda step: abs(ladder[step] - values[name]))
         for name, ladder in LADDERS.items()
@@ -233,13 +248,17 @@ class _Search:
 
     def __init__(self, shortlists: Sequence[Shortlist], fixed: dict[str, float]):
         self.shortlists, self.fixed = shortlists, fixed
-        self.names = [name for name in LADDERS if name not in fixed and name not in BONUSES]
+        self.knows_ages = all(one.ages is not None for one in shortlists)
+        left_out = {*fixed, *BONUSES, *(() if self.knows_ages else (FRESHNESS,))}
+        self.names = [name for name in LADDERS if name not in left_out]
         self.keys = [*self.names, *BONUSES]
         self.known: dict[tuple[int, ...], MixedQuality] = {}
 
     def setting(self, steps: Steps) -> Setting:
         values = {name: LADDERS[name][step] for name, step in steps.items()} | self.fixed
         strength = values.pop("strength")
+        if not self.knows_ages:
+            values.pop(FRESHNESS, None)
         bonus = tuple(values.pop(name) for name in BONUSES)
         return Setting(Calibration.model_validate({**values, "exposure_bonus": bonus}), strength)
 

@@ -207,23 +207,25 @@ def validate_generator(
 def _finish(parts: ModelParts, candidate: Candidate, folds: Sequence[FittedFold]) -> Candidate:
     """The candidate with query expansion where that helps, and with a calibration that was searched for thoroughly.
 
-    The search runs twice: with an exposure that follows the response of the classifiers, and with the same exposure for
-    all queries, which may be better where queries for novel items are unlike all others and is taken where it clearly
-    is.
+    The search runs for several forms of the exposure, of which the first is taken unless another is clearly better: an
+    exposure that follows the response of the classifiers, or the same for all queries, which may be better where
+    queries for novel items are unlike all others; and, where clicks have times, a share of it that follows an item's
+    freshness instead of its number of clicks.
     """
     expansion = tune_query_expansion(folds, candidate.items, candidate.choice.setting)
     queried = folds if expansion is None else [fold.expanded(expansion) for fold in folds]
     free, start = candidate.kind == "combine", candidate.choice.setting
     shortlists = [fold.shortlist(one) for fold, one in zip(queried, candidate.items, strict=True)]
-    constant = [one.with_constant_exposure() for one in shortlists]
-    following, same = (
-        _calibrate(parts, variant, candidate.choice.alone, start, free, thorough=True)
-        for variant in (shortlists, constant)
-    )
-    follows = not same.is_clearly_better_than(following)
-    best = following if follows else same
+    best, follows_response = None, True
+    for with_ages in (False, True) if shortlists[0].ages is not None else (False,):
+        aged = shortlists if with_ages else [one.without_ages() for one in shortlists]
+        for follows, variant in (True, aged), (False, [one.with_constant_exposure() for one in aged]):
+            found = _calibrate(parts, variant, candidate.choice.alone, start, free, thorough=True)
+            if best is None or found.is_clearly_better_than(best):
+                best, follows_response = found, follows
+    assert best is not None
     finished = _candidate(candidate.kind, candidate.combine, queried, candidate.items, best, expansion)
-    return replace(finished, follows_response=follows)
+    return replace(finished, follows_response=follows_response)
 
 
 def _calibrate(
@@ -361,7 +363,8 @@ def fit_fold(
     del items  # a large array, and another follows
     remaining, novel = np.split(embeddings, [len(fold.observed)])
     learnt_from = queries[rows]
-    own = parts.fit_classifiers(learnt_from, learnt).padded(len(novel))
+    ages = None if fold.ages is None else fold.ages[fold.observed]
+    own = replace(parts.fit_classifiers(learnt_from, learnt), ages=ages).padded(len(novel))
     classifiers = own.take(slice(len(remaining)))
     queries, learnt_from = (classifiers.transform_queries(some) for some in (queries, learnt_from))
     most = max(*NEIGHBOURS, parts.neighbours or 0)

@@ -73,7 +73,9 @@ class Constants:
         )
 
     def __str__(self) -> str:
-        calibration = self.calibration.model_dump(exclude={"exposure_bonus", "response_unit"})
+        calibration = self.calibration.model_dump(
+            exclude={"exposure_bonus", "response_unit"}, exclude_none=True
+        )
         numbers = {**asdict(self.combine), **calibration, "adaptation": self.adaptation}
         numbers["word_matches"] = self.word_matches
         numbers["query expansion"] = 0.0 if self.expansion is None else self.expansion.strength

@@ -41,6 +41,9 @@ BLOCK_SCORES = 20_000_000
 in the processor's cache and takes half the time, but malloc keeps what it frees of arrays of that size: the peak of
 30,000 items was 2.0 instead of 1.5 GB."""
 
+LEAST_AGE = 1e-3
+"""Days; below this, ages say nothing."""
+
 LEAST_QUERIES = 20
 """Queries whose scores are computed at once at least: for fewer, reading a million items costs more than scoring
 them."""
@@ -137,6 +140,9 @@ class Shortlist:
         self.relevance = relevance
         self.response = _as_column(response, len(queries))
         clicks = items.classifiers.clicks.astype(np.float32)
+        ages = items.classifiers.ages
+        if ages is not None:
+            probes = (*probes, *_fresh_probes(ages))
         parts = [
             torch.from_numpy(part) for part in (items.embeddings, items.direction, items.classifiers.weights)
         ]
@@ -149,7 +155,7 @@ class Shortlist:
             found = [
                 best_rows(
                     torch.from_numpy(
-                        _score(scores, weigh_parts(clicks, probe.calibration), probe, responses)
+                        _score(scores, weigh_parts(clicks, probe.calibration, ages=ages), probe, responses)
                     ),
                     DEPTH_OF_PROBE,
                 )[1].numpy()
@@ -163,8 +169,16 @@ class Shortlist:
         self.rows: Rows = np.concatenate(padded)
         if excluded is not None:
             self.rows = np.where(hits(self.rows, excluded), -1, self.rows)
-        self.levels, level = np.unique(clicks, return_inverse=True)
-        self.level: Rows = level[np.maximum(self.rows, 0)]
+        # Weights depend on clicks and ages alone: they are computed once for each number of clicks or, where there are
+        # ages, once for each item.
+        if ages is None:
+            self.levels, level = np.unique(clicks, return_inverse=True)
+            self.level: Rows = level[np.maximum(self.rows, 0)]
+        else:
+            listed = np.unique(np.maximum(self.rows, 0))
+            self.levels, ages = clicks[listed], ages[listed]
+            self.level = np.searchsorted(listed, np.maximum(self.rows, 0))
+        self.ages = ages
         self.scores = [
             np.concatenate([_widen(scores[part], width) for _, scores in blocks])
             for part in range(len(parts))
@@ -180,10 +194,16 @@ class Shortlist:
         constant.response = _as_column(None, len(self.response))
         return constant
 
+    def without_ages(self) -> Shortlist:
+        """The same shortlists as if nobody knew when items were clicked."""
+        ageless = copy(self)
+        ageless.ages = None
+        return ageless
+
     def quality(self, setting: Setting) -> MixedQuality:
         """How well the queries rank their shortlists under a setting. Only what is relevant is placed, not everything
         sorted: thousands of settings are compared."""
-        weights = weigh_parts(self.levels, setting.calibration).at(self.level)
+        weights = weigh_parts(self.levels, setting.calibration, ages=self.ages).at(self.level)
         scores = _score(self.scores, weights, setting, self.response)
         scores[self.absent] = -np.inf
         places = scores.shape[1]
@@ -213,6 +233,16 @@ class Shortlist:
         ahead = (rows > own[tied, None]) | ((rows == own[tied, None]) & before)
         found[tied] = ahead.sum(axis=1) < DEPTH
         return found
+
+
+def _fresh_probes(ages: Floats) -> list[Setting]:
+    """Settings that put fresh items above all others."""
+    usual = max(float(np.median(ages)), LEAST_AGE)
+    return [
+        Setting(Calibration(own=own, exposure=0.3, freshness_days=factor * usual), 1.0)
+        for own in (0.3, 1.5)
+        for factor in (0.25, 2.0)
+    ]
 
 
 def _as_column(response: Floats | None, queries: int) -> Floats:
