@@ -145,7 +145,7 @@ class Lifecycle:
         """What the pipeline needs to know of items beside their texts.
 
         An item that the model was trained on keeps its trained classifier and the number of clicks behind it, whatever
-        its text and its newer clicks are; these do not vote either.
+        its text and its newer clicks are; these do not vote either. They do make it fresh again.
         """
         dim = self.model.encoder.dim
         own = [ItemClicks.none(dim) if row.trained else one for row, one in zip(rows, clicks, strict=True)]
@@ -164,7 +164,7 @@ class Lifecycle:
             known = self.model.classifiers.take([self._trained_row[rows[place].id] for place in trained])
             weights[trained], counts[trained], learnt[trained] = known.weights, known.clicks, known.clicks
             if known.ages is not None:
-                ages[trained] = known.ages
+                ages[trained] = np.where([clicks[place].count > 0 for place in trained], 0, known.ages)
         itself = np.array([pipeline.pool.row_of(row.id) for row in rows], dtype=np.int64)
         return _ItemInputs(revealed, Classifiers(weights, counts, learnt_clicks=learnt, ages=ages), itself)
 

@@ -171,8 +171,8 @@ def represent(
 ) -> None:
     """Compute the meta-classifiers of new items, or the vectors of queries; a score is their inner product.
 
-    The last number of an item's vector is its novelty, that of a query's vector the exposure of novel items. --vectors
-    FILE gives embeddings of items, or with --queries of queries, in place of texts.
+    The last number of an item's vector is its share of the exposure, that of a query's vector the exposure of novel
+    items. --vectors FILE gives embeddings of items, or with --queries of queries, in place of texts.
 
     --in PARQUET --out FOLDER writes a file for each row group of Parquet files, with the column vector added; the same
     command again resumes. --in items.lance --out vectors.lance does it for Lance datasets, by fragment. --engine ray
@@ -192,7 +192,7 @@ def represent(
             "--exposure belongs to queries",
             got=f"--exposure {exposure:g} for items",
             expected="--exposure together with --queries",
-            fix="add --queries, or leave --exposure out: the novelty of an item is in its vector",
+            fix="add --queries, or leave --exposure out: an item's share of the exposure is in its vector",
         )
     has_texts = bool(texts) or file is not None or vectors is not None
     check_source_options(source, out, engine, address, has_texts)

@@ -64,7 +64,7 @@ def sync(
     Only what has changed since the last time is written. Run it as often as you like, beside a running service; when it
     is stopped, the next run resumes. Afterwards, metaxc search MODEL 'a query' --via URL searches there, and so does
     everything else that speaks to that vector store: the score is the inner product, the last number of an item's
-    vector is its novelty, that of a query's vector the exposure. docs/sync.md has examples.
+    vector is its share of the exposure, that of a query's vector the exposure. docs/sync.md has examples.
     """
     from pydantic import ValidationError
 

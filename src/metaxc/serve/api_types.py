@@ -66,8 +66,8 @@ class RepresentResponse:
     """Vectors whose inner products are scores.
 
     Args:
-        vectors: (texts, dim + 1) meta-classifiers; the last number of each is its novelty, 1, which is multiplied with
-            the exposure of a query.
+        vectors: (texts, dim + 1) meta-classifiers; the last number of each is its share of the exposure, 1, which is
+            multiplied with the exposure of a query.
         model: The fingerprint of the model that produced them.
         queries: (queries, dim + 1) the vectors that the queries are searched with; the last number is the exposure.
     """

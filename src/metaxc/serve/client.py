@@ -258,8 +258,8 @@ class Client:
         return self._request(records.Preview, "POST", "/v1/preview", body)
 
     def represent(self, items: Sequence[str | Floats] | Floats) -> NDArray[np.float32]:
-        """(n, dim + 1) float32: the meta-classifiers of texts or embeddings of items, with their novelty, without
-        adding them."""
+        """(n, dim + 1) float32: the meta-classifiers of texts or embeddings of items, with their shares of the
+        exposure, without adding them."""
         response = self._request(RepresentResponse, "POST", "/v1/represent", {"texts": _given(items)})
         return np.asarray(response.vectors, dtype=np.float32)
 
