@@ -164,8 +164,12 @@ class TestFreshness:
 
     def test_it_falls_by_the_days_since_the_last_click(self):
         ages = np.float32([0, 10, 20, 1e6])
-        shares = weigh_parts(np.array([3, 3, 500, 3]), self.calibration, ages=ages).exposed
+        shares = weigh_parts(np.array([3, 10**7, 10**7, 3]), self.calibration, ages=ages).exposed
         np.testing.assert_allclose(shares, [1, np.exp(-1), np.exp(-2), 0], atol=1e-6)
+
+    def test_time_runs_more_slowly_for_items_with_few_clicks(self):
+        shares = weigh_parts(np.array([0, 1, 3, 9]), self.calibration, ages=np.float32([10] * 4)).exposed
+        np.testing.assert_allclose(shares, np.exp([0, -1 / 4, -1 / 2, -3 / 4]), rtol=1e-6)
 
     def test_it_does_not_change_the_neighbours_part(self):
         by_age, by_clicks = (
@@ -182,14 +186,14 @@ class TestFreshness:
         np.testing.assert_array_equal([*made[:, -1], *clicked[:, -1]], 1)
 
     def test_the_vector_has_it_as_its_last_coordinate(self):
-        aged = Classifiers(parts(2)[2], np.array([2, 90]), ages=np.float32([5, 0]))
+        aged = Classifiers(parts(2)[2], np.array([3, 90]), ages=np.float32([5, 0]))
         made = item_vectors(*parts(2)[:2], aged, self.calibration)
-        np.testing.assert_allclose(made[:, -1], [np.exp(-0.5), 1], rtol=1e-6)
+        np.testing.assert_allclose(made[:, -1], [np.exp(-0.25), 1], rtol=1e-6)
 
     def test_the_bonus_is_added_to_it(self):
         calibration = Calibration(freshness_days=10.0, exposure_bonus=(0, 0, 0, 0.25, 0))
         shares = weigh_parts(np.array([20, 20]), calibration, ages=np.float32([10, 0])).exposed
-        np.testing.assert_allclose(shares, [np.exp(-1) + 0.25, 1], rtol=1e-6)
+        np.testing.assert_allclose(shares, [np.exp(-20 / 23) + 0.25, 1], rtol=1e-6)
 
     @pytest.mark.parametrize("days", [0.0, -1.0, np.nan, np.inf])
     def test_days_that_are_no_positive_number_are_refused(self, days):
