@@ -3,7 +3,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from metaxc.classifiers import Classifiers, centroid, ridge
-from metaxc.errors import DataError
+from metaxc.errors import DataError, ModelError
 
 QUERIES = np.array([[1, 0], [0.6, 0.8], [0, 1]], dtype=np.float32)
 CLICKS = csr_array(np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0]], dtype=np.float32))
@@ -59,3 +59,25 @@ def test_padding_adds_items_without_clicks():
     np.testing.assert_array_equal(padded.take(slice(3)).weights, found.weights)
     with pytest.raises(ValueError, match="after the training"):
         Classifiers(found.weights, found.clicks, learnt_clicks=found.clicks).padded(1)
+
+
+class TestAges:
+    made = Classifiers(np.eye(3, dtype=np.float32), np.array([1, 2, 3]), ages=np.float32([5, 0, 2.5]))
+
+    def test_they_are_saved(self, tmp_path):
+        self.made.save(tmp_path / "file.safetensors")
+        np.testing.assert_array_equal(Classifiers.load(tmp_path / "file.safetensors").ages, [5, 0, 2.5])
+
+    def test_classifiers_of_before_have_none(self, tmp_path):
+        Classifiers(self.made.weights, self.made.clicks).save(tmp_path / "file.safetensors")
+        assert Classifiers.load(tmp_path / "file.safetensors").ages is None
+
+    def test_they_go_with_their_classifiers(self):
+        np.testing.assert_array_equal(self.made.take([2, 0]).ages, [2.5, 5])
+        np.testing.assert_array_equal(self.made.padded(2).ages, [5, 0, 2.5, 0, 0])
+
+    def test_an_age_below_zero_is_refused(self, tmp_path):
+        wrong = Classifiers(self.made.weights, self.made.clicks, ages=np.float32([0, -1, 0]))
+        wrong.save(tmp_path / "file.safetensors")
+        with pytest.raises(ModelError, match="age"):
+            Classifiers.load(tmp_path / "file.safetensors")

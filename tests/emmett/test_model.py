@@ -8,6 +8,7 @@ from world_model import build_model
 from metaxc.artifacts import load_json, save_json, write_manifest
 from metaxc.classifiers import RevealedQueries
 from metaxc.emmett import Calibration, Emmett
+from metaxc.emmett.model_identity import item_fingerprint
 from metaxc.emmett.neighbour_pool import NeighbourPool, TrainedPool
 from metaxc.emmett.scoring import LEAST_RESPONSE, scale_by_trust
 from metaxc.encoders import Vectors
@@ -184,6 +185,25 @@ class TestExposure:
         assert loud.encode_queries(["t0"], 0.2)[0, -1] == pytest.approx(0.2)
         assert loud.encode_queries(["t0"], 0.0)[0, -1] == 0  # 0 is a value, not "as chosen"
         assert loud.fingerprint != model.fingerprint
+
+    def test_freshness_is_part_of_the_item_and_of_both_fingerprints(self, model, tmp_path):
+        """A third of the exposure is left to an item that was not clicked for `freshness_days`; with many clicks."""
+        count = len(model.observed)
+        ages = np.where(np.arange(count) == 0, 0, 30).astype(np.float32)
+        classifiers = replace(model.classifiers, clicks=np.full(count, 10**8), ages=ages)
+        calibration = model.calibration.model_copy(update={"freshness_days": 30.0})
+        fresh = with_parts(model, classifiers=classifiers, calibration=calibration)
+        shares = fresh.vectors[fresh.observed, -1]
+        np.testing.assert_allclose(shares, [1, *[np.exp(-1)] * (count - 1)], rtol=1e-5)
+        assert (fresh.vectors[fresh.novel, -1] == 1).all()
+        fresh.save(tmp_path / "m")
+        again = Emmett.load(tmp_path / "m")
+        assert again.search(["t0"], k=7) == fresh.search(["t0"], k=7)
+        older = with_parts(fresh, classifiers=replace(classifiers, ages=ages[::-1].copy()))
+        slower = with_parts(fresh, calibration=calibration.model_copy(update={"freshness_days": 60.0}))
+        for fingerprint in (lambda one: one.fingerprint, item_fingerprint):
+            assert fingerprint(again) == fingerprint(fresh)
+            assert len({fingerprint(one) for one in (fresh, older, slower)}) == 3
 
     def test_a_query_to_which_no_classifier_responds_has_little_of_it(self, model):
         """The exposure is proportional to the best score of an observed item's classifier."""
