@@ -224,7 +224,16 @@ class TestWindowsOfTime:
                     assert fold.ages[item] == pytest.approx(begin - learnt.max(), abs=0.5)
                     compared += fold.ages[item] > 2
             assert compared > 20
-            assert not fold.ages[fold.novel].any()
+
+    def test_a_click_on_an_item_that_plays_novel_is_not_learnt_from(self, shop):
+        """Item 20 counts as the newest, although it was clicked long before the window."""
+        clicks, days = shop
+        born = np.where(np.arange(ITEMS) == 20, ITEMS, days.items)
+        times = ClickTimes(*(86_400 * part for part in (born, days.first, days.last)))
+        (fold,) = Fold.roll_back(clicks, times, 1, item_share=0.1)
+        assert fold.pseudo_novel[20]
+        assert times.last[clicks.indices == 20].max() < times.first[fold.past].max()
+        assert not fold.ages[fold.novel].any()
 
     def test_too_few_data_give_no_window(self, shop):
         clicks, times = shop
