@@ -254,6 +254,17 @@ def test_days_since_the_last_click_by_hand():
     np.testing.assert_array_equal(days_since_last_click(clicks, times, 3 * 86_400, past), [2, 1, 0])
 
 
+def test_a_wrong_date_years_ahead_does_not_make_all_items_old():
+    """2,000 queries click one item each, one a day; one click claims to be of the year 2099."""
+    rows = np.arange(2_000)
+    clicks = csr_array((np.ones(2_000, np.float32), (rows, rows)))
+    days = 86_400 * (20_000.0 + rows)
+    days[7] = 86_400 * 47_000.0
+    ages = days_since_last_click(clicks, ClickTimes(days, days, days))
+    assert ages[[7, 1_999]].tolist() == [0, 0]
+    assert ages[1_000] == 999  # counted from the last of the right dates
+
+
 def test_a_random_fold_knows_no_ages():
     clicks = csr_array(np.random.default_rng(0).integers(0, 2, (400, 100)).astype(np.float32))
     assert Fold.draw(clicks, 0).ages is None

@@ -15,6 +15,10 @@ from metaxc.errors import DataError
 DAY = 86_400.0
 """Seconds."""
 
+LATE_SHARE = 0.001
+"""Share of the clicks that may lie after the end of a log: a few wrong dates, years ahead, must not make all items
+old."""
+
 FEWEST_DISTINCT = 20
 """Times with fewer distinct values than this say too little about what came first."""
 
@@ -106,10 +110,10 @@ def days_since_last_click(
     Args:
         clicks: (queries, items).
         times: When these clicks happened.
-        now: Seconds since 1970; None for the time of the last click.
+        now: Seconds since 1970; None for the time of the last click but one in a thousand (`LATE_SHARE`).
         past: (clicks.nnz,) bool, the clicks that count; None for all.
     """
-    now = float(times.last.max()) if now is None else now
+    now = float(np.quantile(times.last, 1 - LATE_SHARE, method="higher")) if now is None else now
     counted = np.ones(clicks.nnz, dtype=bool) if past is None else past
     latest = np.full(clicks.shape[1], -np.inf)
     np.maximum.at(latest, clicks.indices[counted], np.minimum(times.last[counted], now))

@@ -24,8 +24,8 @@ from them as it has from those of the training, so the item still needs its neig
 Where clicks have times, what is asked for now is what was asked for lately: items that were clicked last year are less
 likely to be clicked next than items of this week, and a new item is the freshest of all. There the exposure may follow
 freshness instead of novelty, which the folds decide (docs/decisions.md). Time runs more slowly for an item with few
-clicks: that something seldom clicked was not clicked lately says little. The days are counted up to the last click of
-the training; an item without clicks, and one with a click that came after the training, has a freshness of 1.
+clicks: that something seldom clicked was not clicked lately says little. The days are counted up to the end of the
+training clicks; an item without clicks, and one with a click that came after the training, has a freshness of 1.
 
 The last coordinate of a query is the exposure times its response: what is added to the score of an item without clicks.
 So any index that ranks by inner product serves it, and it may differ from request to request. What observed items gain
