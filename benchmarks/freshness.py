@@ -4,7 +4,8 @@
 
 The calibration is chosen on the earlier windows of `metaxc train` and judged on the latest, for an exposure that
 follows the number of clicks and for one that follows freshness, with several values of `FRESHNESS_PRIOR`, the clicks at
-which the time since the last of them counts half. No test query is used.
+which the time since the last of them counts half. Beside them the encoder alone, and the encoder alone with freshness:
+what of the gain needs no classifiers. No test query is used.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from metaxc.emmett import scoring
 from metaxc.errors import DataError
 from metaxc.metrics import CLICK_SLICES
 from metaxc.research.code_version import git_commit
-from metaxc.tuning import MixedQuality, Setting, Shortlist, choose_calibration
+from metaxc.tuning import ENCODER_ALONE, MixedQuality, Setting, Shortlist, choose_calibration
 from metaxc.tuning.qualities import mean_mixed_quality
 
 PRIORS = (0.0, 1.0, 3.0, 10.0)
+EXPOSURES = tuple(0.05 * step for step in range(13))
+DAYS = tuple(7.0 * 2**step for step in range(10))
 
 
 def judge(shortlists: list[Shortlist], alone: list[MixedQuality], start: Setting) -> dict[str, Any]:
@@ -42,6 +45,22 @@ def judge(shortlists: list[Shortlist], alone: list[MixedQuality], start: Setting
         "mean": found.mean,
         **describe(found),
     }
+
+
+def judge_encoder(shortlists: list[Shortlist]) -> dict[str, Any]:
+    """The encoder alone with the exposure and the days that are best on the earlier windows, on the latest."""
+    latest, *earlier = (one.with_constant_exposure() for one in shortlists)
+    settings = [
+        Setting(
+            ENCODER_ALONE.calibration.model_copy(update={"exposure": exposure, "freshness_days": days}), 0.0
+        )
+        for exposure in EXPOSURES
+        for days in DAYS
+    ]
+    best = max(settings, key=lambda one: mean_mixed_quality([part.quality(one) for part in earlier]).mean)
+    found = latest.quality(best)
+    chosen = {"freshness days": best.calibration.freshness_days, "exposure": best.calibration.exposure}
+    return {**chosen, "mean": found.mean, **describe(found)}
 
 
 def describe(found: MixedQuality) -> dict[str, Any]:
@@ -72,6 +91,7 @@ def main() -> None:
                 fix="take another data set",
             )
         rows = {"encoder alone": describe(alone[0])}
+        rows["encoder alone, freshness"] = judge_encoder(shortlists)
         rows["number of clicks"] = judge([one.without_ages() for one in shortlists], alone, start)
         usual = scoring.FRESHNESS_PRIOR
         for prior in PRIORS:
