@@ -58,6 +58,21 @@ def test_nothing_else_changes_it(digest):
     assert digest(**{"metrics.py": "a = 1\r\n"}) == before
 
 
+def test_words_do_not_change_it_and_numbers_do(digest):
+    """A comment, a docstring of a module, a function or a constant, and blank lines are no method."""
+    plain = {"metrics.py": "a = 1\n\ndef f(x):\n    return '# no comment' + x\n"}
+    before = digest(**plain)
+    worded = (
+        '"""What."""\n# why\na = 1  # one\n"""The number."""\n\n\ndef f(x):\n    """Do it.\n\n    So."""\n\n'
+    )
+    assert digest(**{"metrics.py": worded + "    return '# no comment' + x\n"}) == before
+    assert digest(**{"metrics.py": worded + "    return '# a comment' + x\n"}) != before
+    assert (
+        digest(**{"metrics.py": worded.replace("a = 1", "a = 2") + "    return '# no comment' + x\n"})
+        != before
+    )
+
+
 def test_each_row_has_the_digest_of_its_parts(digest):
     assert digest(("irene",)) != digest(("data",)) != digest()
     assert digest(("data", "irene", "metrics.py")) == digest()

@@ -50,8 +50,8 @@ NEIGHBOUR_PRIOR = 10.0
 
 
 FRESHNESS_PRIOR = 3.0
-"""Clicks at which the time since the last of them counts half. With 0 (all alike) items with 1-2 clicks lose on later
-windows of time, with 10 overall accuracy is lower (docs/decisions.md)."""
+"""Clicks at which the time since the last of them counts half. From 0 to 10 the latest windows of time hardly differ
+(`benchmarks/freshness.py`, docs/decisions.md)."""
 
 UNLEARNT_SHARE = 1 / 3
 """What a click that the encoder has not learnt from counts against an item's novelty. Where it counts whole, items lose

@@ -2,12 +2,15 @@
 
 A commit changes with every edit of a page, so it cannot tell whether a figure is still that of the present code. The
 digest of a row covers the source files that decide it and nothing else: a change to a method makes its rows out of
-date, a change to the README, the command line or the server does not.
+date, a change to the README, the command line or the server does not, nor does one to a comment or a docstring.
 """
 
 from __future__ import annotations
 
+import ast
+import io
 import subprocess
+import tokenize
 from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
@@ -82,11 +85,32 @@ def digest_sources(files: Mapping[str, str], parts: Sequence[str]) -> str:
 
 
 def hash_sources(package: Path) -> dict[str, str]:
-    """The SHA-256 of every Python file below a folder, by its path there; line endings do not count."""
+    """The SHA-256 of what every Python file below a folder does, by its path there: line endings, comments, docstrings
+    and blank lines do not count."""
     return {
-        file.relative_to(package).as_posix(): sha256(file.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+        file.relative_to(package).as_posix(): sha256(
+            _without_words(file.read_text(encoding="utf-8")).encode()
+        ).hexdigest()
         for file in sorted(package.rglob("*.py"))
     }
+
+
+def _without_words(source: str) -> str:
+    """The lines of a module without comments, docstrings and blank lines."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            for row in range(node.lineno - 1, node.end_lineno or node.lineno):
+                lines[row] = ""
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 @cache
