@@ -3,6 +3,7 @@
     python benchmarks/novel.py DATA... --out benchmarks/results/novel.json
     python benchmarks/novel.py DATA --model MODEL --out FILE      # evaluates a model that is there, of older code too
     python benchmarks/novel.py DATA --size fast --out FILE        # another size of `metaxc train`
+    python benchmarks/novel.py DATA --exposure-cost 1 --out FILE  # points of accuracy that may be given for novel items
     python benchmarks/novel.py --table                            # the result file as the README's tables
 
 For each data set folder this trains as `metaxc train` does, runs `metaxc evaluate`, and measures the time of
@@ -66,10 +67,10 @@ def evaluate(model: Path, folder: Path, options: list[str]) -> dict:
 
 
 def train(
-    dataset: Dataset, out: Path, cache: Path, encoders: Path | None, size: str
+    dataset: Dataset, out: Path, cache: Path, encoders: Path | None, options: dict
 ) -> tuple[dict, dict[str, float]]:
-    """Train with the settings of a size; what was chosen, and the seconds of each stage."""
-    irene = Irene(cache=EmbeddingCache(cache), encoder_cache=encoders, **SIZES[size])
+    """Train with these settings; what was chosen, and the seconds of each stage."""
+    irene = Irene(cache=EmbeddingCache(cache), encoder_cache=encoders, **options)
     model = irene.fit(dataset, report=lambda line: print(dataset.name, line, file=sys.stderr, flush=True))
     model.save(out)
     return {"constants": model.about["constants"], **model.about["pseudo_novel"]}, irene.seconds
@@ -83,6 +84,7 @@ def run(
     model: Path | None,
     size: str,
     test_queries: int | None = None,
+    exposure_cost: float | None = None,
 ) -> dict:
     """One row: accuracy of the model and of its encoder alone, and, where the model is trained here, the cost."""
     dataset = read_folder(folder)
@@ -100,6 +102,10 @@ def run(
         "version": __version__,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
+    settings = dict(SIZES[size])
+    if exposure_cost is not None:
+        row["command"] += f" --exposure-cost {exposure_cost:g}"
+        settings["exposure_cost"] = exposure_cost
     with tempfile.TemporaryDirectory() as temporary:
         cache = cache or Path(temporary) / "cache"
         options = ["--cache", str(cache), "--threads", str(threads)]
@@ -109,7 +115,7 @@ def run(
         if model is None:
             torch.set_num_threads(threads)
             model = Path(temporary) / "model"
-            row["chosen"], seconds = train(dataset, model, cache, encoders, size)
+            row["chosen"], seconds = train(dataset, model, cache, encoders, settings)
             row["seconds"] = seconds
             if encoders is None and size == "default":
                 plain, encoding = measure_plain_encoding(dataset), seconds["encode"]
@@ -171,6 +177,7 @@ def main() -> None:
     )
     parser.add_argument("--encoders", type=Path, help="folder that keeps adapted encoders")
     parser.add_argument("--test-queries", type=int, help="evaluate on so many of the test queries")
+    parser.add_argument("--exposure-cost", type=float, help="of `metaxc train`")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--table", action="store_true", help="print the result file as Markdown tables")
     options = parser.parse_args()
@@ -183,6 +190,7 @@ def main() -> None:
             options.model,
             options.size,
             options.test_queries,
+            options.exposure_cost,
         )
         results = json.loads(options.out.read_text()) if options.out.exists() else {}
         results[folder.name] = row
