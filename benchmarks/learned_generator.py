@@ -5,9 +5,9 @@
 
 A transformer with the fair trainer (early stopping on held-out items, AdamW, nearest items as negatives, similarity and
 clicks of the neighbours as inputs) starts at the training-free combine, with the paper's K = 3 neighbours and, as the
-control, with none (K = 0): what the control gains is an item-side map, not the neighbours. On a frozen and on an
-adapted encoder, trained on items that the encoder has seen (leaky, as in the paper) or not (leak-free: on the other
-folds). No row expands queries, no test query is used. Each seed draws its own folds and trains its own encoders; a row
+control, with none (K = 0): what the control gains is an item-side map, not the neighbours. Beside it the gate, which
+sees lengths and angles only. On a frozen and on an adapted encoder, trained on items that the encoder has seen (leaky,
+as in the paper) or not (leak-free: on the other folds). No row expands queries, no test query is used. Each seed draws its own folds and trains its own encoders; a row
 is compared with the combine of the same seed, and the table has the mean difference and its standard error over the
 seeds. Rows that are in the result file already are not run again.
 """
@@ -50,6 +50,8 @@ def settings() -> dict[str, dict[str, Any]]:
     transformer = {"generator": "transformer", "training": FAIR}
     rows["transformer, K = 3"] = {**transformer, "neighbours": 3}
     rows["transformer, K = 0"] = {**transformer, "meta_training": {"neighbour_input": "none"}}
+    rows["gated"] = {"generator": "gated"}
+    rows["gated, leaky"] = {"generator": "gated", "meta_training": LEAKY}
     rows["transformer, K = 3, leaky"] = {**transformer, "neighbours": 3, "meta_training": LEAKY}
     rows["transformer, K = 0, leaky"] = {
         **transformer,
@@ -61,7 +63,7 @@ def settings() -> dict[str, dict[str, Any]]:
 def validate(folds: list[FittedFold], config: IreneConfig) -> dict[str, float]:
     """The quality of a generator on pseudo-novel items; the transformer starts at the combine that was chosen."""
     parts, kind = ConfiguredParts(config), config.generator
-    found = validate_generator(parts, kind, starting_combine(parts, "combine", folds), folds)
+    found = validate_generator(parts, kind, starting_combine(parts, kind, folds), folds)
     mixed = found.choice.quality
     return {
         "zero-shot P@1": found.zero_shot.precision,
