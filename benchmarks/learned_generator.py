@@ -7,9 +7,9 @@ A transformer with the fair trainer (early stopping on held-out items, AdamW, ne
 clicks of the neighbours as inputs) starts at the training-free combine, with the paper's K = 3 neighbours and, as the
 control, with none (K = 0): what the control gains is an item-side map, not the neighbours. Beside it the gate, which
 sees lengths and angles only. On a frozen and on an adapted encoder, trained on items that the encoder has seen (leaky,
-as in the paper) or not (leak-free: on the other folds). No row expands queries, no test query is used. Each seed draws its own folds and trains its own encoders; a row
-is compared with the combine of the same seed, and the table has the mean difference and its standard error over the
-seeds. Rows that are in the result file already are not run again.
+as in the paper) or not (leak-free: on the other folds). No row expands queries, no test query is used. Each seed draws
+its own folds and trains its own encoders; a row is compared with the combine of the same seed, and the table has the
+mean difference and its standard error over the seeds. Rows that are in the result file already are not run again.
 """
 
 from __future__ import annotations
