@@ -163,7 +163,7 @@ def measure(
 
 
 def growth_table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: wall-clock seconds and memory by stage and size, and the exponent of growth from the last size but one
+    """Markdown: processor seconds and memory by stage and size, and the exponent of growth from the last size but one
     to the last: 1 is in proportion to the items."""
     rows = sorted(rows, key=lambda row: row["items"])
     ratio = math.log(rows[-1]["items"] / rows[-2]["items"])
@@ -174,7 +174,9 @@ def growth_table(rows: list[dict[str, Any]]) -> str:
     head = ["stage", *(f"{row['items']:,} items" for row in rows), "exponent of seconds", "of memory"]
     table = [head, ["---"] * len(head)]
     for name in rows[-1]["stages"]:
-        seconds, memory = ([row["stages"][name][of] for row in rows] for of in ("seconds", "peak_gb"))
+        seconds, memory = (
+            [row["stages"][name][of] for row in rows] for of in ("processor_seconds", "peak_gb")
+        )
         cells = [f"{one:,.0f} s, {size:.1f} GB" for one, size in zip(seconds, memory, strict=True)]
         table.append([name, *cells, exponent(seconds), exponent(memory)])
     for name, of in (("all, wall-clock", "seconds"), ("all, processor", "processor_seconds")):
