@@ -73,11 +73,15 @@ def validate(folds: list[FittedFold], config: IreneConfig) -> dict[str, float]:
     }
 
 
-def run(lab: FoldLab, name: str, encoder: str, seed: int, out: Path, origin: dict[str, Any]) -> None:
-    """All rows of one data set, encoder and seed."""
+def run(
+    lab: FoldLab, name: str, encoder: str, seed: int, out: Path, chosen: list[str], origin: dict[str, Any]
+) -> None:
+    """The chosen rows of one data set, encoder and seed."""
     shared = {"encoder": encoder, "seed": seed, "expansion_queries": 0}
     folds: list[FittedFold] = []
     for row, changes in settings().items():
+        if row not in chosen:
+            continue
         results = json.loads(out.read_text()) if out.exists() else {}
         key = f"{encoder}, {row}, seed {seed}"
         if results.get(name, {}).get(key, {}).get("settings") == changes:
@@ -132,6 +136,7 @@ def main() -> None:
     )
     parser.add_argument("data", nargs="*", type=Path, help="data set folders")
     parser.add_argument("--encoders", type=Path, help="folder that keeps adapted encoders")
+    parser.add_argument("--rows", nargs="+", default=list(settings()), help="only these")
     parser.add_argument("--kinds", nargs="+", default=["pretrained", "adapted"], help="of encoders")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--cache", type=Path, help="folder for embeddings")
@@ -155,7 +160,7 @@ def main() -> None:
                 "threads": options.threads,
             }
             for encoder in options.kinds:
-                run(lab, folder.name, encoder, seed, options.out, origin)
+                run(lab, folder.name, encoder, seed, options.out, options.rows, origin)
 
 
 if __name__ == "__main__":
