@@ -73,6 +73,12 @@ def test_words_do_not_change_it_and_numbers_do(digest):
     )
 
 
+def test_unusual_characters_in_strings_do_not_shift_the_lines(digest):
+    """Python counts lines by line feeds; str.splitlines would also break at these characters."""
+    plain = digest(**{"metrics.py": "a = '\u2028 \x0c'\nb = 1\n"})
+    assert digest(**{"metrics.py": "a = '\u2028 \x0c'\nb = 1  # why\n"}) == plain
+
+
 def test_each_row_has_the_digest_of_its_parts(digest):
     assert digest(("irene",)) != digest(("data",)) != digest()
     assert digest(("data", "irene", "metrics.py")) == digest()

@@ -97,7 +97,7 @@ def hash_sources(package: Path) -> dict[str, str]:
 
 def _without_words(source: str) -> str:
     """The lines of a module without comments, docstrings and blank lines."""
-    lines = source.splitlines()
+    lines = source.split("\n")  # as tokenize and ast count them
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
