@@ -11,12 +11,15 @@ from scipy.sparse import csr_array
 from metaxc.artifacts import json_digest
 from metaxc.data import ClickLog, Dataset, split
 from metaxc.encoders import Pretrained
+from metaxc.encoders.tokens import BagTokenizer
+from metaxc.encoders.training.transformer_training import TransformerDualEncoder
 from metaxc.errors import ConfigError, DataError
 from metaxc.irene import IreneConfig
 from metaxc.research.baselines.fine_tuned import (
     FineTuningConfig,
     batches_without_duplicates,
     click_pairs,
+    embed_rows,
     fine_tune,
     mine_negatives,
 )
@@ -66,6 +69,30 @@ def test_no_text_is_twice_in_a_batch_and_a_pass_uses_every_pair_once():
         assert len(set(texts)) == len(texts)
         seen += batch
         assert len(seen) % 5 or np.bincount(seen).tolist() == [len(seen) // 5] * 5
+
+
+def test_texts_in_chunks_have_the_embeddings_that_they_have_in_one_batch_in_the_order_asked_for(tiny):
+    base = Pretrained(tiny)
+    texts = [
+        "bread",
+        "a long text about the bread of the north and its salt",
+        "salt",
+        "fresh bread with salt",
+    ]
+    encoder = TransformerDualEncoder(
+        base.sentence_transformer(),
+        BagTokenizer(base.tokenizer_file, special_tokens=True),
+        ["unused"],
+        texts,
+        chunk_tokens=10,
+    )
+    rows = np.array([1, 3, 0, 2, 1])
+    encoder.eval()
+    assert len(encoder.chunks("item", rows)) > 2
+    found = embed_rows(encoder, "item", rows)
+    assert found.requires_grad
+    expected = base.encode([texts[row] for row in rows])
+    np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-5)
 
 
 @pytest.fixture(scope="module")

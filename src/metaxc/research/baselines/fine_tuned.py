@@ -10,13 +10,15 @@ here by the rule of `mine_hard_negatives` with a relative margin. A negative is 
 nearest to the query by the encoder as it was before training, was not clicked by the query, and its similarity is at
 least `margin` × |similarity of the clicked item| below that of the clicked item. Novel items are never negatives: that
 nobody has clicked them is no evidence.
+
+Texts pass the model in chunks of similar length, in bfloat16 where the processor has it (as `bf16=True` of
+sentence-transformers' training arguments): on a CPU several times as fast as a padded batch in float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +31,10 @@ from metaxc.data import Dataset
 from metaxc.data.clicks import training_clicks
 from metaxc.devices import current_device
 from metaxc.encoders import Pretrained
+from metaxc.encoders.tokens import BagTokenizer
 from metaxc.encoders.training.negatives import hardest
+from metaxc.encoders.training.trainer import Side
+from metaxc.encoders.training.transformer_training import TransformerDualEncoder, has_bfloat16
 from metaxc.errors import DataError
 from metaxc.training_loop import run_training
 
@@ -95,15 +100,17 @@ def fine_tune(
         )
     model = base.sentence_transformer().to(current_device())
     loss = MultipleNegativesRankingLoss(model)
+    tokenizer = BagTokenizer(base.tokenizer_file, base.max_tokens, special_tokens=True)
+    low_precision = has_bfloat16(current_device().type)
+    encoder = TransformerDualEncoder(model, tokenizer, queries, items, low_precision=low_precision)
     batches = batches_without_duplicates(columns, rows, config.batch, random)
+    item_side: Side = "item"
+    sides: list[Side] = ["query", *[item_side] * (1 + config.negatives)]
 
     def compute_loss(step: int) -> Tensor:
         batch = rows[next(batches)]
-        features = [
-            _to_device(model.preprocess([texts[row] for row in batch[:, place]]), model.device)
-            for place, texts in enumerate(columns)
-        ]
-        value: Tensor = loss(features, torch.empty(0))
+        embeddings = [embed_rows(encoder, side, batch[:, place]) for place, side in enumerate(sides)]
+        value: Tensor = loss.compute_loss_from_embeddings(embeddings, torch.empty(0))
         return value
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
@@ -115,6 +122,13 @@ def fine_tune(
         )
     model.eval()
     model.to("cpu").save(str(folder), create_model_card=False)
+
+
+def embed_rows(encoder: TransformerDualEncoder, side: Side, rows: Rows) -> Tensor:
+    """(rows, dim) unit embeddings of texts, with gradients; they pass the model in chunks of similar length."""
+    chunks = encoder.chunks(side, rows)
+    places = np.argsort(np.concatenate(chunks))
+    return torch.cat([encoder.embed(side, rows[chunk]) for chunk in chunks])[torch.from_numpy(places)]
 
 
 def click_pairs(clicks: csr_array) -> Rows:
@@ -177,9 +191,3 @@ def batches_without_duplicates(
                     texts |= own
             waiting = later
             yield taken
-
-
-def _to_device(features: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    return {
-        name: value.to(device) if isinstance(value, Tensor) else value for name, value in features.items()
-    }
