@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from metaxc.cli.bench_command import HELP, app
 from metaxc.data import split, write_folder
 from metaxc.errors import ConfigError, MetaxcError
-from metaxc.research.bench import TABLES, Table, main_table
+from metaxc.research.bench import TABLES, Table, main_table, read_records
 
 FAST = ["--encoder", "pretrained", "--folds", "0", "--threads", "1"]
 
@@ -174,6 +174,28 @@ def test_the_budget_of_fine_tuning_is_an_option(data, tmp_path):
     assert "[default: 300]" in " ".join(run("main", "--help").stdout.split())
     refused = run("main", data, "--out", tmp_path / "r.jsonl", "--fine-tuning-steps", "0", *FAST)
     assert "Invalid value for --fine-tuning-steps" in str(refused.exception)
+
+
+def test_the_budget_of_the_encoders_is_an_option_and_in_the_command_of_the_row(data, tiny, tmp_path):
+    refused = run("encoders", data, "--out", tmp_path / "r.jsonl", "--encoder-passes", "0", *FAST)
+    assert "--encoder-passes" in refused.output
+    done = run(
+        "encoders",
+        data,
+        "--out",
+        tmp_path / "r.jsonl",
+        "--encoder-passes",
+        "2",
+        "--rows",
+        "DPR",
+        "--base",
+        tiny,
+        *FAST,
+    )
+    assert done.exit_code == 0, done.output
+    [record] = read_records(tmp_path / "r.jsonl")
+    assert "--encoder-passes 2" in record["command"]
+    assert record["config"]["settings"]["training"]["passes"] == 2
 
 
 def test_wrong_options_are_explained(data, tmp_path):

@@ -38,6 +38,7 @@ class Context:
         cache: Cache of the pretrained encoder's embeddings.
         encoder: An encoder that replaces the configuration's, as the frozen and as the adapted one.
         fine_tuning: How the encoder of the rows "fine-tuned sentence-transformers" is trained.
+        encoder_passes: Passes over the training queries of each encoder of the table "encoders".
         arguments: The data set and the options on the command line, for the result lines; None without one.
         report: Called with one line per training stage.
     """
@@ -51,6 +52,7 @@ class Context:
         cache: EmbeddingCache | None = None,
         encoder: Encoder | None = None,
         fine_tuning: FineTuningConfig | None = None,
+        encoder_passes: float = 1.0,
         arguments: str | None = None,
         report: Callable[[str], None] = lambda line: None,
     ):
@@ -60,6 +62,7 @@ class Context:
         self.cache = cache
         self.encoder = encoder
         self.fine_tuning = fine_tuning or FineTuningConfig()
+        self.encoder_passes = encoder_passes
         self.arguments = arguments
         self.report = report
 

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from metaxc.emmett import Emmett
+from metaxc.encoders.pretrained import Pretrained
 from metaxc.encoders.training import EncoderTraining
+from metaxc.encoders.training.encoder_record import EncoderRecord
 from metaxc.evaluation.protocol import evaluate
 from metaxc.evaluation.searches import encoder_search, model_search
 from metaxc.irene import Irene
@@ -19,23 +21,38 @@ from metaxc.research.bench.rows import FROZEN as BASE
 from metaxc.research.bench.rows import Row, RowResult, Settings, SharedModel, Table, encoder_settings
 
 RECIPES = ("dpr", "ance", "ngame", "maclr")
-PASSES, MOST_STEPS = 1.0, 300
-"""The budget of each encoder: one pass over the training queries in batches of 128, at most 300 steps. On two cores a
+MOST_STEPS = 300
+"""The budget of each encoder, besides the context's passes over the training queries in batches of 128. On two cores a
 pass over 10,000 queries takes minutes."""
 
 ENCODER_COST, SEARCH_COST, MODEL_COST, PAPER_COST = 900.0, 10.0, 300.0, 1_800.0
 
 
-def recipe_training(recipe: str, seed: int) -> EncoderTraining:
+def recipe_training(context: Context, recipe: str) -> EncoderTraining:
     """How the encoder of a recipe is trained."""
     return EncoderTraining.model_validate(
-        {"recipe": recipe, "steps": MOST_STEPS, "passes": PASSES, "seed": seed}
+        {
+            "recipe": recipe,
+            "steps": MOST_STEPS,
+            "passes": context.encoder_passes,
+            "seed": context.config.seed,
+        }
     )
+
+
+def describe_training(encoder: Pretrained) -> str:
+    """The note of a row: the budget, and the step after which the encoder was best on held-out items."""
+    record = EncoderRecord.load(encoder.folder)
+    assert record is not None
+    if not record.validation:
+        return f"encoder: {record.steps} steps, nothing held out"
+    curve = ", ".join(f"{score:.1f} after {step}" for step, score in record.validation)
+    return f"encoder: best after {record.best_step} of {record.steps} steps (R@10 of held-out items {curve})"
 
 
 def _settings(recipe: str, what: str) -> Callable[[Context], Settings]:
     def settings(context: Context) -> Settings:
-        training = recipe_training(recipe, context.config.seed).model_dump()
+        training = recipe_training(context, recipe).model_dump()
         return {"training": training, "on top": what, **encoder_settings(context, BASE)}
 
     return settings
@@ -43,9 +60,9 @@ def _settings(recipe: str, what: str) -> Callable[[Context], Settings]:
 
 def _alone_row(recipe: str, name: str, shared: SharedModel) -> Row:
     def run(context: Context) -> RowResult:
-        encoder, seconds = context.recipe_encoder(recipe_training(recipe, context.config.seed))
+        encoder, seconds = context.recipe_encoder(recipe_training(context, recipe))
         evaluation = evaluate(encoder_search(encoder, context.dataset), context.dataset)
-        return RowResult.from_evaluation(evaluation, seconds)
+        return RowResult.from_evaluation(evaluation, seconds, describe_training(encoder))
 
     return Row(name, name, run, _settings(recipe, "nothing"), cost=SEARCH_COST, uses=(shared,))
 
@@ -54,10 +71,11 @@ def _model_row(name: str, recipe: str, group: str, changes: dict[str, Any], shar
     """A row for a model on a trained encoder; its training time includes the encoder's."""
 
     def run(context: Context) -> RowResult:
-        encoder, seconds = context.recipe_encoder(recipe_training(recipe, context.config.seed))
+        encoder, seconds = context.recipe_encoder(recipe_training(context, recipe))
         model: Emmett = context.model(context.changed(**changes, base=str(encoder.folder)))
         evaluation = evaluate(model_search(model, context.dataset), context.dataset)
-        return RowResult.from_evaluation(evaluation, seconds + float(model.about["seconds"]["fit"]))
+        fit = seconds + float(model.about["seconds"]["fit"])
+        return RowResult.from_evaluation(evaluation, fit, describe_training(encoder))
 
     cost = PAPER_COST if changes else MODEL_COST
     return Row(name, group, run, _settings(recipe, name), cost=cost, uses=(shared,))
