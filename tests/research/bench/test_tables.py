@@ -194,6 +194,15 @@ class TestTables:
         assert "| bare encoder | 21.0 |" in render_markdown(rows)
         assert "| bare encoder | 20.0 |" not in render_markdown(rows)
 
+    def test_notes_are_printed_once_with_their_rows(self):
+        rows = [record(f"row {place}", (1.0,) * 4) | {"note": "all alike"} for place in range(5)]
+        rows[1]["note"] = "best after 20 of 40 steps"
+        rows[2]["note"] = ""
+        last = render_table(rows).splitlines()[-2:]
+        assert last == ["- row 0, row 3, row 4: all alike", "- row 1: best after 20 of 40 steps"]
+        many = [record(f"row {place}", (1.0,) * 4) | {"note": "all alike"} for place in range(5)]
+        assert render_table(many).splitlines()[-1] == "- row 0, row 1, row 2 and 2 more: all alike"
+
     def test_in_novel_ratio_each_ratio_has_its_best(self):
         rows = [
             record(f"{system}, {percent} % novel", (value,) * 4, f"{percent} % novel", table="novel-ratio")

@@ -163,7 +163,8 @@ def shown_columns(
 
 
 def render_table(rows: Sequence[Record]) -> str:
-    """One table of one data set, followed by the share of the gap closed and the reasons of failed rows."""
+    """One table of one data set, followed by the share of the gap closed, the rows' notes and the reasons of failed
+    rows."""
     if rows[0]["table"] == "latency":
         heads = [head for name in BATCHES for head in (f"{name}: ms per text", "× encoding")]
         parts = [_render_lines(heads, [[row["row"], *_latency_cells(row)] for row in rows])]
@@ -174,7 +175,25 @@ def render_table(rows: Sequence[Record]) -> str:
         for row in rows
         if "failed" in row
     ]
-    return "\n\n".join(part for part in (*parts, *failures) if part)
+    return "\n\n".join(part for part in (*parts, _describe_notes(rows), *failures) if part)
+
+
+NAMED_ROWS = 3
+"""Rows of a note that are named; the others are counted."""
+
+
+def _describe_notes(rows: Sequence[Record]) -> str:
+    """What a reader of the rows must know, each note once with the rows that it is about."""
+    about: dict[str, list[str]] = {}
+    for row in rows:
+        if row.get("note") and "failed" not in row:
+            about.setdefault(row["note"], []).append(row["row"])
+    lines = []
+    for note, names in about.items():
+        more = len(names) - NAMED_ROWS
+        listed = ", ".join(names[:NAMED_ROWS]) + (f" and {more} more" if more > 0 else "")
+        lines.append(f"- {listed}: {note}")
+    return "\n".join(lines)
 
 
 def _render_columns(rows: Sequence[Record], columns: Mapping[str, Sequence[str]]) -> str:
