@@ -53,3 +53,8 @@ def test_a_data_set_too_small_for_a_study_is_an_error(place, tiny):
     result = run("theory-study", place / "data", *options, "--cache", place / "cache")
     assert result.exit_code != 0
     assert "too small for this study" in str(result.exception)
+
+
+def test_an_unknown_generator_of_a_study_is_an_error(place):
+    result = run("theory-study", place / "data", "--out", place / "study", "--generator", "combine")
+    assert "transformer or post_norm" in str(result.exception)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -27,6 +27,7 @@ from metaxc.cli.shared import (
     set_threads,
     with_split,
 )
+from metaxc.errors import ConfigError
 
 if TYPE_CHECKING:
     from metaxc.research.theory import ModelBounds, Verdict
@@ -96,6 +97,13 @@ def theory_study(
         int | None,
         typer.Option(help="Repetitions; more can be added later.  [default: depends on --quick]", min=2),
     ] = None,
+    generator: Annotated[
+        str,
+        typer.Option(
+            help="What is trained: transformer, which starts at the combine; or post_norm, the paper's layer "
+            "(result file DATA-post_norm.json)."
+        ),
+    ] = "transformer",
     base: Base = None,
     backend: Backend = "auto",
     threads: Threads = 1,
@@ -108,29 +116,40 @@ def theory_study(
     Takes some minutes on one core once the texts are encoded. With --json: {"settings": …, "verdicts": …}.
     """
     set_threads(threads)
+    import metaxc as package
     from metaxc.artifacts import write_atomically
     from metaxc.data import read_folder
     from metaxc.encoders import EmbeddingCache, Pretrained
     from metaxc.encoders.pretrained import DEFAULT
     from metaxc.output_claims import claim_file
     from metaxc.research.charts import draw_study
+    from metaxc.research.code_version import git_commit
     from metaxc.research.theory import Study, reach_verdicts, run_study
-    from metaxc.research.theory.study import QUICK_STUDY
+    from metaxc.research.theory.study import QUICK_STUDY, GeneratorKind
     from metaxc.research.theory.study_results import read_study, summarise_settings, write_study
 
+    if generator not in get_args(GeneratorKind):
+        raise ConfigError("Unknown generator", got=generator, expected=" or ".join(get_args(GeneratorKind)))
     dataset = read_folder(data)
     texts = [*dataset.items.texts, *dataset.train.queries.texts]
     encoder = Pretrained(base or DEFAULT, cache=EmbeddingCache(cache), backend=backend, texts=texts)
     study = QUICK_STUDY if quick else Study()
-    study = study if seeds is None else replace(study, seeds=seeds)
+    kind: GeneratorKind = "post_norm" if generator == "post_norm" else "transformer"
+    study = replace(study, generator=kind, seeds=study.seeds if seeds is None else seeds)
     about = {"data": dataset.name, "fingerprint": dataset.fingerprint, "encoder": encoder.fingerprint}
-    file = out / f"{dataset.name}{'-quick' if quick else ''}.json"
+    suffix = f"{'' if kind == 'transformer' else f'-{kind}'}{'-quick' if quick else ''}"
+    file = out / f"{dataset.name}{suffix}.json"
     out.mkdir(parents=True, exist_ok=True)
     done = read_study(file, about, study)
     total = len(study.settings()) * study.seeds
+    options = f"--generator {kind} --seeds {study.seeds}{' --quick' if quick else ''}"
+    origin = {
+        "commit": git_commit(Path(package.__file__).parent),
+        "command": f"metaxc theory-study {dataset.name} {options}",
+    }
 
     def save(rows: list[StudyRow]) -> None:
-        write_study(file, about, study, rows)
+        write_study(file, about, study, rows, origin)
         last = rows[-1]
         print_status(
             f"{len(rows)}/{total}: {last.setting}, seed {last.seed}: gap {last.gap:.4f}, R@10 {last.recall:.1f}"
@@ -139,7 +158,7 @@ def theory_study(
     queries = encoder.encode_queries(dataset.train.queries.texts)
     items = encoder.encode_items(dataset.items.texts)
     rows = run_study(queries, items, dataset.train.clicks, study, done=done, after_row=save)
-    write_study(file, about, study, rows)
+    write_study(file, about, study, rows, origin)
     summaries, verdicts = summarise_settings(rows, study), reach_verdicts(rows)
     if images is not None:
         images.mkdir(parents=True, exist_ok=True)

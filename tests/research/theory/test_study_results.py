@@ -108,7 +108,8 @@ def test_a_study_is_written_read_and_continued(arrays, rows, tmp_path, tiny_stud
         == rows
     )
     assert seen == [len(rows)], "one was missing"
-    write_study(file, about, tiny_study, rows)
+    write_study(file, about, tiny_study, rows, {"commit": "abc"})
+    assert json.loads(file.read_text())["commit"] == "abc"
     assert len(json.loads(file.read_text())["verdicts"]) == 4
     one = [row for row in rows if row.seed == 0]
     assert read_study(file, about, replace(tiny_study, seeds=1)) == one, "seeds may be added or left out"
@@ -117,6 +118,12 @@ def test_a_study_is_written_read_and_continued(arrays, rows, tmp_path, tiny_stud
         read_study(file, about, replace(tiny_study, steps=5))
     with pytest.raises(DataError, match="another study"):
         read_study(file, {"data": "other"}, tiny_study)
+    with pytest.raises(DataError, match="another study"):
+        read_study(file, about, replace(tiny_study, generator="post_norm"))
+    older = json.loads(file.read_text())
+    del older["study"]["generator"]
+    file.write_text(json.dumps(older))
+    assert read_study(file, about, tiny_study) == rows, "files from before there was a choice"
     file.write_text("{")
     with pytest.raises(DataError, match="cannot be read"):
         read_study(file, about, tiny_study)

@@ -9,10 +9,12 @@ import torch
 from scipy.sparse import csr_array
 
 from metaxc.errors import DataError
+from metaxc.generators import PostNormTransformer
 from metaxc.research.theory import Study
 from metaxc.research.theory.study import CartesianPairs, ClickedAndRandomPairs, RandomPairs
 from metaxc.research.theory.study_training import (
     balanced_risk,
+    build_generator,
     recall_at_10,
     sample_study_data,
     train_and_measure,
@@ -50,6 +52,18 @@ def test_training_succeeds_and_generalizes_to_novel_items(arrays, tiny_study):
     assert row.recall > 80, "embeddings alone know nothing: 10 of 60 would be 17"
     assert row.new_risk < log(2) / 2
     assert row.gap == row.new_risk - row.train_risk
+
+
+def test_the_papers_generator_succeeds_too(arrays, tiny_study):
+    study = replace(tiny_study, steps=60, generator="post_norm")
+    generator, head = build_generator(study, depth=2)
+    assert isinstance(generator, PostNormTransformer)
+    assert generator.depth == 2
+    assert head.log_scale.exp().item() == pytest.approx(10 / 80**0.5)
+    row = train_and_measure(sample_study_data(*arrays, study, 0), study.settings()[0], study, 0)
+    assert row.recall > 80, "embeddings alone know nothing: 10 of 60 would be 17"
+    assert row.new_risk < log(2) / 2
+    assert row.norms["U"] > 5, "a layer norm of 80 dimensions, without a path around it"
 
 
 def test_frozen_classifiers_stay_and_trainable_ones_change(rows, tiny_study):

@@ -13,6 +13,7 @@ from torch import Tensor
 from metaxc.arrays import Mask, Rows
 
 SampleKind = Literal["one-vs-all", "paired", "paired, drawn"]
+GeneratorKind = Literal["transformer", "post_norm"]
 
 QUERIES, ITEMS, PAIRS = 512, 256, 256
 """Per step. As many items pass through the generator either way; all pairs then cost little more than single ones."""
@@ -53,6 +54,7 @@ class Study:
         steps: Training steps, the same in every setting.
         learning_rate: Adam's rate at the start; it falls linearly to 0.
         seeds: Repetitions, each with its own items, queries and initial weights.
+        generator: What is trained: the residual transformer, or the paper's post-norm layer.
     """
 
     dim: int = 96
@@ -66,6 +68,7 @@ class Study:
     steps: int = 150
     learning_rate: float = 5e-4
     seeds: int = 5
+    generator: GeneratorKind = "transformer"
 
     def settings(self) -> list[Setting]:
         """The base setting first, then one change at a time."""

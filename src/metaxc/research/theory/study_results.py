@@ -247,7 +247,13 @@ def _half_width(values: Doubles) -> float:
     return float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / sqrt(len(values)))
 
 
-def write_study(file: Path, about: dict[str, Any], study: Study, rows: Sequence[StudyRow]) -> None:
+def write_study(
+    file: Path,
+    about: dict[str, Any],
+    study: Study,
+    rows: Sequence[StudyRow],
+    origin: dict[str, Any] | None = None,
+) -> None:
     """Write the rows so far; the verdicts are added once every setting has two seeds.
 
     Args:
@@ -255,9 +261,10 @@ def write_study(file: Path, about: dict[str, Any], study: Study, rows: Sequence[
         about: The data set, its fingerprint and the encoder's.
         study: The parameters of the study.
         rows: The rows so far.
+        origin: The commit and the command, where they are known.
     """
     summaries = summarise_settings(rows, study)
-    result = {**about, "study": asdict(study), "rows": [row.to_dict() for row in rows]}
+    result = {**about, **(origin or {}), "study": asdict(study), "rows": [row.to_dict() for row in rows]}
     result["settings"] = [summary.to_dict() for summary in summaries]
     if len(rows) >= 2 * len(study.settings()):
         result["rank correlation of the gap"] = {
@@ -273,7 +280,8 @@ def read_study(file: Path, about: dict[str, Any], study: Study) -> list[StudyRow
         return []
     try:
         result = json.loads(file.read_text(encoding="utf-8"))
-        same = {**result["study"], "seeds": study.seeds} == json.loads(json.dumps(asdict(study)))
+        older = {"generator": "transformer"}  # files from before there was a choice
+        same = {**older, **result["study"], "seeds": study.seeds} == json.loads(json.dumps(asdict(study)))
         same = same and all(result[name] == value for name, value in about.items())
         rows = [StudyRow.from_dict(row) for row in result["rows"]]
     except (OSError, ValueError, KeyError, TypeError) as error:

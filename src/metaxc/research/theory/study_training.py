@@ -25,7 +25,7 @@ from metaxc.arrays import Floats, Rows
 from metaxc.classifiers import ridge
 from metaxc.classifiers.classifiers import normalize_rows
 from metaxc.errors import DataError
-from metaxc.generators import ResidualTransformer, gather
+from metaxc.generators import PostNormTransformer, ResidualTransformer, TorchGenerator, gather
 from metaxc.index.topk import top_k
 from metaxc.research.theory.model_norms import GeneratorInputs, decompose_generator, largest_norm
 from metaxc.research.theory.study import SAMPLERS, PairSampler, Setting, Study, StudyRow
@@ -125,14 +125,22 @@ def _principal_axes(items: Floats, queries: Floats, dim: int) -> Floats:
 class LogitHead(nn.Module):
     """Turns inner products into logits by a scale and a bias, which are trained with the generator."""
 
-    def __init__(self) -> None:
+    def __init__(self, scale: float = 10.0) -> None:
         super().__init__()
-        self.log_scale = nn.Parameter(torch.tensor(10.0).log())
+        self.log_scale = nn.Parameter(torch.tensor(scale).log())
         self.bias = nn.Parameter(torch.tensor(-4.0))
 
     def forward(self, scores: Tensor) -> Tensor:
         logits: Tensor = self.log_scale.exp() * scores + self.bias
         return logits
+
+
+def build_generator(study: Study, depth: int) -> tuple[TorchGenerator, LogitHead]:
+    """A generator that is not trained yet, and the head that makes logits of its scores."""
+    if study.generator == "post_norm":
+        # Its output has the length that the layer norm gives it, √dim, which the scale makes up for.
+        return PostNormTransformer(study.dim, depth, zero_start=True), LogitHead(10.0 / study.dim**0.5)
+    return ResidualTransformer(study.dim, depth), LogitHead()
 
 
 def train_and_measure(data: StudyData, setting: Setting, study: Study, seed: int) -> StudyRow:
@@ -147,7 +155,7 @@ def train_and_measure(data: StudyData, setting: Setting, study: Study, seed: int
         items, setting.neighbours, exclude_self=np.arange(len(items))
     )
     observed = GeneratorInputs(items, rows, gather(classifiers.detach().numpy(), rows), scores)
-    generator, head = ResidualTransformer(items.shape[1], setting.depth), LogitHead()
+    generator, head = build_generator(study, setting.depth)
     sampler = SAMPLERS[setting.sample](clicks, random)
     trainable = [
         parameter
@@ -169,9 +177,7 @@ def train_and_measure(data: StudyData, setting: Setting, study: Study, seed: int
         return _measure(data, setting, seed, generator, head, classifiers.detach(), observed, sampler)
 
 
-def _generate(
-    generator: ResidualTransformer, classifiers: Tensor, inputs: GeneratorInputs, rows: Rows
-) -> Tensor:
+def _generate(generator: TorchGenerator, classifiers: Tensor, inputs: GeneratorInputs, rows: Rows) -> Tensor:
     """(rows, dim) meta-classifiers, differentiable in the generator and the classifiers."""
     selected = torch.from_numpy(inputs.rows[rows])
     meta_classifiers: Tensor = generator(
@@ -201,7 +207,7 @@ def _measure(
     data: StudyData,
     setting: Setting,
     seed: int,
-    generator: ResidualTransformer,
+    generator: TorchGenerator,
     head: LogitHead,
     classifiers: Tensor,
     observed: GeneratorInputs,
