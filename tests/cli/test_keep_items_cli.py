@@ -51,6 +51,7 @@ def test_the_new_model_answers_shifted_queries_with_the_old_items(place):
         (["-K", "5"], "--neighbours"),
         (["--paper"], "--paper"),
         (["--encoder", "static"], "--encoder"),
+        (["--fine-tuning", "0"], "--fine-tuning"),
     ],
 )
 def test_what_decides_the_items_is_refused(place, options, named):

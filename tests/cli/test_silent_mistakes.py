@@ -117,6 +117,7 @@ class TestPaper:
             (["--generator", "combine"], "--generator combine"),
             (["--size", "fast"], "--size fast"),
             (["--encoder", "static"], "--encoder static"),
+            (["--fine-tuning", "50"], "--fine-tuning 50"),
         ],
     )
     def test_options_that_it_would_ignore_are_refused(self, folders, tmp_path, options, named):

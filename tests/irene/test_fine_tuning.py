@@ -11,10 +11,12 @@ from metaxc.encoders import Pretrained
 from metaxc.encoders.adapted import Adapted, frozen_base
 from metaxc.encoders.training import EncoderTraining
 from metaxc.encoders.training.encoder_record import EncoderRecord
+from metaxc.encoders.training.recipes import train_encoder
 from metaxc.errors import ConfigError
 from metaxc.evaluation.searches import BARE_ENCODER, FINE_TUNED_ENCODER, encoder_baselines
 from metaxc.irene import SIZES, Irene, IreneConfig
-from metaxc.irene.fine_tuning import fine_tune_base
+from metaxc.irene.fine_tuning import Bases, fine_tune_base
+from metaxc.tuning import learn_fold_encoder
 
 QUICK = {"steps": 12, "batch": 16, "learning_rate": 1e-3}
 
@@ -38,12 +40,34 @@ def test_the_fold_is_held_out_first_and_nothing_afterwards(dataset, trained):
     model, lines, stages = trained
     first, last = (EncoderRecord.load(stages / name / "encoder") for name in ("fine-tune-fold", "fine-tune"))
     observed = {dataset.items.ids[row] for row in dataset.observed_rows}
-    assert 0 < len(first.held_items) < len(observed) / 2
+    assert 0 < len(first.held_items) < len(observed)
     assert set(first.held_items) < observed
     assert last.held_items == last.held_queries == []
     assert [step for step, _ in first.validation] == [0, 3, 6, 9, 12]
     assert model.about["fine_tuning"] == [list(one) for one in first.validation]
     assert any("while fine-tuning: step 0: " in line for line in lines)
+
+
+def test_what_any_fold_holds_out_is_held_out_of_the_fine_tuning(dataset, tiny, monkeypatch):
+    monkeypatch.setattr("metaxc.data.folds.FEWEST_QUERIES", 3)
+    monkeypatch.setattr("metaxc.data.folds.FEWEST_ITEMS", 2)
+    drawn, known = [], []
+    monkeypatch.setattr(
+        "metaxc.irene.training_run.learn_fold_encoder",
+        lambda parts, encoding, fold, *data: (
+            drawn.append(fold) or learn_fold_encoder(parts, encoding, fold, *data)
+        ),
+    )
+    monkeypatch.setattr(
+        "metaxc.irene.training_run.fine_tune_base",
+        lambda base, data, fold, *rest: known.append(fold) or Bases(base, base),
+    )
+    Irene(base=str(tiny), fine_tuning=QUICK, folds=2, adapter={"epochs": 1}).fit(dataset)
+    assert len(drawn) == 2
+    for fold in drawn:
+        assert not (fold.pseudo_novel & ~known[0].pseudo_novel).any()
+        assert not (fold.held & ~known[0].held).any()
+    assert known[0].pseudo_novel.sum() == sum(fold.pseudo_novel.sum() for fold in drawn)
 
 
 def test_constants_are_chosen_with_the_encoder_that_has_not_seen_the_fold(trained):
@@ -117,9 +141,43 @@ def test_steps_are_passes_within_a_limit():
     assert EncoderTraining(steps=100).planned_steps(5) == 100
 
 
-def test_best_fine_tunes_and_other_sizes_do_not():
-    best, default = (IreneConfig.model_validate(SIZES[name]) for name in ("best", "default"))
-    assert (best.fine_tuning is None, default.fine_tuning) == (False, None)
+def test_how_long_the_sizes_fine_tune():
+    steps = {}
+    for size, settings in SIZES.items():
+        config = IreneConfig.model_validate(settings)
+        plans = [config.planned_fine_tuning(queries) for queries in (999, 1_000, 12_800, 1_000_000)]
+        steps[size] = [plan and plan.planned_steps(12_800) for plan in plans]
+    assert steps == {"fast": [None] * 4, "default": [None, 100, 100, 100], "best": [300] * 4}
+
+
+@pytest.mark.parametrize(
+    "change", [{"encoder": "static"}, {"encoder": "pretrained"}, {"folds": 0}, {"fine_tuning": None}]
+)
+def test_auto_leaves_the_encoder_where_nothing_can_be_held_out_or_it_is_to_stay(change):
+    assert IreneConfig(**change).planned_fine_tuning(1_000_000) is None
+
+
+def test_auto_leaves_an_encoder_that_has_learnt_from_clicks(dataset, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("metaxc.irene.config.FEWEST_TO_FINE_TUNE", 10)
+    monkeypatch.setattr("metaxc.data.folds.FEWEST_QUERIES", 10)
+    monkeypatch.setattr("metaxc.irene.config.BRIEFLY", EncoderTraining(**QUICK))
+    folder = tmp_path / "encoder"
+    train_encoder(dataset, EncoderTraining(**{**QUICK, "steps": 2, "holdout": 0.3}), folder, base=tiny)
+    plain = Irene(base=str(tiny), adapter={"epochs": 1}).fit(dataset)
+    assert [step for step, _ in plain.about["fine_tuning"]] == [0, 3, 6, 9, 12]
+    assert Irene(base=str(folder), adapter={"epochs": 1}).fit(dataset).about["fine_tuning"] == []
+
+
+def test_fine_tuned_encoders_are_kept_for_other_models(dataset, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("metaxc.data.folds.FEWEST_QUERIES", 10)
+    options = {"base": str(tiny), "fine_tuning": QUICK, "adapter": {"epochs": 1}, "encoder_cache": tmp_path}
+    first = Irene(**options).fit(dataset)
+    kept = sorted(tmp_path.glob("fine-tuned-*"))
+    assert len(kept) == 2
+    monkeypatch.setattr("metaxc.irene.fine_tuning.train_encoder", None)
+    second = Irene(**options, neighbours=2).fit(dataset)
+    assert second.encoder.base.weights == first.encoder.base.weights
+    assert sorted(tmp_path.glob("fine-tuned-*")) == kept
 
 
 @pytest.mark.parametrize("change", [{"encoder": "static"}, {"folds": 0}])

@@ -72,9 +72,16 @@ def test_no_folds_and_no_expansion_need_no_memory_for_them():
 
 
 def test_what_fits_is_the_first_option_that_does():
+    frozen = make_plan(PAPER, IreneConfig(fine_tuning=None))
+    smallest = ["--size fast", "--size fast --folds 0 --expansion-queries 0"]
+    assert [option for option, _ in smaller_plans(frozen)] == ["--folds 2", "--folds 1", *smallest]
     plan = make_plan(PAPER, IreneConfig())
-    options = [option for option, _ in smaller_plans(plan)]
-    assert options == ["--folds 2", "--folds 1", "--size fast", "--size fast --folds 0 --expansion-queries 0"]
+    assert [option for option, _ in smaller_plans(plan)] == ["--folds 2", "--folds 1", *smallest]
+    small = make_plan(Workload(2_000, 1_800, 5_000, 20_000), IreneConfig())
+    assert small.peak.name == "fine-tune"
+    option, smaller = next(smaller_plans(small))
+    assert option == "--fine-tuning 0"
+    assert smaller.peak.memory < small.peak.memory - 1e9
     for option, smaller in smaller_plans(plan):
         assert describe_what_fits(plan, smaller.peak.memory / 0.95 + 1).startswith(f"{option} fits")
     nothing = describe_what_fits(plan, 4e9)
@@ -130,10 +137,11 @@ class TestLearnedParts:
     def test_fine_tuning_is_a_stage_of_its_own_and_two_passes(self):
         workload = Workload(20_000, 18_000, 12_800, 50_000)
         best, default = (make_plan(workload, IreneConfig(**SIZES[name])) for name in ("best", "default"))
+        frozen = make_plan(workload, IreneConfig(fine_tuning=None))
         stages = {stage.name: stage for stage in best.stages}
-        assert "fine-tune" not in {stage.name for stage in default.stages}
-        assert stages["fine-tune"].seconds == pytest.approx(2 * 12_800 * FINE_TUNED_PAIR_SECONDS)
+        assert "fine-tune" not in {stage.name for stage in frozen.stages}
+        assert stages["fine-tune"].seconds == pytest.approx(2 * 3 * 12_800 * FINE_TUNED_PAIR_SECONDS)
         assert stages["fine-tune"].memory > 3e9
-        assert best.seconds > default.seconds
+        assert best.seconds > default.seconds > frozen.seconds
         fast = dict(smaller_plans(best))["--size fast"]
         assert "fine-tune" not in {stage.name for stage in fast.stages}

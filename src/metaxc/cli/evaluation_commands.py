@@ -124,7 +124,7 @@ def evaluate(
         dataset = sample_dataset(dataset, len(dataset.items), len(dataset.train), test_queries)
         print_status(f"evaluating on {len(dataset.test or ()):,} of the test queries")
     encoders = encoder_baselines(trained.encoder) if baselines else {}
-    was_fine_tuned = baselines and bool(trained.about["config"].get("fine_tuning"))
+    was_fine_tuned = baselines and bool(trained.about.get("fine_tuning"))
     shows_bare = ENCODER in others or was_fine_tuned
     needs_bare = shows_bare or any(name in NEED_BARE_ENCODER for name in others)
     bare = encoders.get(BARE_ENCODER)

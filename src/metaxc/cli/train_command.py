@@ -61,8 +61,8 @@ def train(
     size: Annotated[
         str,
         typer.Option(
-            help="default; fast: no transformer, a little less accurate; or best: fine-tunes the transformer first, "
-            "which takes many times as long without a GPU."
+            help="default: fine-tunes the transformer briefly first; fast: no transformer, less accurate; or best: "
+            "fine-tunes for three passes over the queries, which takes many times as long without a GPU."
         ),
     ] = "default",
     encoder: Annotated[
@@ -79,6 +79,16 @@ def train(
     query_prompt: Annotated[str | None, config_option(f"{IRENE}.prompts.query")] = None,
     item_prompt: Annotated[str | None, config_option(f"{IRENE}.prompts.item")] = None,
     backend: Annotated[str | None, config_option(f"{IRENE}.backend")] = None,
+    fine_tuning: Annotated[
+        int | None,
+        typer.Option(
+            "--fine-tuning",
+            metavar="STEPS",
+            min=0,
+            help="Steps of fine-tuning the transformer, at most, before all else; 0 leaves it as it is, which saves "
+            "most of the time of training.  [default: that of the size]",
+        ),
+    ] = None,
     classifiers: Annotated[str | None, config_option(f"{IRENE}.classifiers")] = None,
     generator: Annotated[str | None, config_option(f"{IRENE}.generator")] = None,
     neighbours: Annotated[int | None, config_option(f"{IRENE}.neighbours", "--neighbours", "-K")] = None,
@@ -142,6 +152,8 @@ def train(
         exposure_cost=exposure_cost,
         seed=seed,
     )
+    if fine_tuning is not None:
+        given["fine_tuning"] = {"steps": fine_tuning, "passes": None} if fine_tuning else None
     if keep_items is not None:
         _check_query_side(given, size, paper)
     config = _config(given, size, paper)
@@ -315,11 +327,12 @@ def _check_paper(given: dict[str, Any], size: str, paper: dict[str, Any]) -> Non
     for name, value in given.items():
         if name in PAPER_LEAVES_OPEN:
             continue
-        nested = isinstance(value, dict)
+        nested = isinstance(value, dict) and isinstance(paper[name], dict)
         for option, one in value.items() if nested else [(name, value)]:
             decided = paper[name][option] if nested else _paper_value(paper, name)
             if decided != one and f"{name}.{option}" not in PAPER_LEAVES_OPEN:
-                ignored.append(f"--{option.replace('_', '-')} {one}")
+                given_as = one["steps"] if name == "fine_tuning" else one
+                ignored.append(f"--{option.replace('_', '-')} {given_as}")
     if ignored:
         raise ConfigError(
             "--paper decides this, so another value cannot be given with it",

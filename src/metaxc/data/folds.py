@@ -97,6 +97,15 @@ class Fold:
         return len(self.training(clicks)[0]) > 0
 
     @staticmethod
+    def apart_from(folds: list[Fold]) -> Fold:
+        """One fold that holds out what any of these does: what is trained without it knows nothing that one of them
+        validates with. Of windows of time that is the earliest; of random folds, all of them together."""
+        if folds[-1].follows_time:
+            return folds[-1]
+        pseudo_novel = np.logical_or.reduce([fold.pseudo_novel for fold in folds])
+        return Fold(pseudo_novel, np.logical_or.reduce([fold.held for fold in folds]))
+
+    @staticmethod
     def draw(clicks: csr_array, seed: int, share: float = SHARE) -> Fold | None:
         """A random fold, or None where there are too few data to choose anything by."""
         return next(iter(Fold.partition(clicks, seed, 1, share)), None)

@@ -17,6 +17,13 @@ from metaxc.encoders.training import EncoderTraining
 from metaxc.errors import ConfigError
 from metaxc.generators import GeneratorTraining
 
+BRIEFLY = EncoderTraining(steps=100, passes=1.0)
+"""The fine-tuning of a transformer that every training can afford: a minute or two on two cores that multiply bfloat16,
+however many queries there are."""
+
+FEWEST_TO_FINE_TUNE = 1_000
+"""Training queries from which the transformer is fine-tuned unless the user says otherwise."""
+
 TRANSFORMERS = ("transformer", "post_norm")
 """The generators that are transformers."""
 
@@ -65,9 +72,10 @@ class IreneConfig(BaseModel):
         description="what computes the pretrained encoder; auto: the fastest that agrees with torch on a sample of the "
         "texts",
     )
-    fine_tuning: EncoderTraining | None = Field(
-        None,
-        description="how the pretrained encoder is fine-tuned on the clicks before all else; None for not at all",
+    fine_tuning: EncoderTraining | Literal["auto"] | None = Field(
+        "auto",
+        description="how the pretrained encoder is fine-tuned on the clicks before all else; auto: briefly, where it "
+        f"is adapted and there are {FEWEST_TO_FINE_TUNE:,} training queries; None for not at all",
     )
     adapter: AdapterConfig = Field(
         default_factory=AdapterConfig, description="how the encoder is adapted to the clicks"
@@ -136,7 +144,7 @@ class IreneConfig(BaseModel):
             raise ValueError(
                 "observed_items 'generator' leaves nothing to choose on folds of pseudo-novel items: set folds to 0"
             )
-        if self.fine_tuning is not None and (self.encoder == "static" or not self.folds):
+        if isinstance(self.fine_tuning, EncoderTraining) and (self.encoder == "static" or not self.folds):
             raise ValueError(
                 "fine_tuning needs a transformer (encoder 'adapted' or 'pretrained') and a fold of items to hold out"
             )
@@ -147,14 +155,21 @@ class IreneConfig(BaseModel):
             )
         return self
 
+    def planned_fine_tuning(self, queries: int) -> EncoderTraining | None:
+        """How the pretrained encoder is fine-tuned where there are so many training queries; None for not at all."""
+        if self.fine_tuning != "auto":
+            return self.fine_tuning
+        worth_it = self.encoder == "adapted" and self.folds > 0 and queries >= FEWEST_TO_FINE_TUNE
+        return BRIEFLY if worth_it else None
+
 
 SIZES: dict[str, dict[str, Any]] = {
     "fast": {"encoder": "static", "folds": 1},
     "default": {},
-    "best": {"fine_tuning": {"steps": 2_000, "passes": 1.0}},
+    "best": {"fine_tuning": {"steps": 2_000, "passes": 3.0}},
 }
 """What differs from the defaults of `IreneConfig`, by the name of a size. `fast` needs no transformer, neither to train
-nor to serve; `best` fine-tunes the transformer first; `metaxc bench main` compares them."""
+nor to serve; `best` fine-tunes the transformer for longer; `metaxc bench main` compares them."""
 
 
 def with_options(config: IreneConfig, options: dict[str, Any]) -> IreneConfig:

@@ -1,32 +1,37 @@
 """Fine-tuning of the pretrained encoder, before a model is trained on it (`IreneConfig.fine_tuning`).
 
-The encoder is fine-tuned twice. First without a fold of pseudo-novel items, the newest ones where there are times: that
-tells after how many steps held-out items are found best, and this encoder, which has not seen them, is the one that the
-constants are chosen with. Then on all observed items, for as long.
+The encoder is fine-tuned twice. First without what any of the folds holds out, the newest items where there are times:
+that tells after how many steps held-out items are found best, and this encoder, which has seen nothing of the folds, is
+the one that the constants are chosen with. Then on all observed items, for as long.
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from metaxc.artifacts import Stages
+import torch
+
+from metaxc.artifacts import Stages, json_digest, reuse_or_build
 from metaxc.data import Dataset
 from metaxc.data.folds import Fold
-from metaxc.encoders import EmbeddingCache
+from metaxc.encoders import EmbeddingCache, Pretrained
 from metaxc.encoders.training import EncoderTraining
 from metaxc.encoders.training.encoder_record import EncoderRecord
 from metaxc.encoders.training.recipes import train_encoder
 
 FOLDER = "encoder"
 """Of the encoder, in the folder of a stage."""
+KIND = "fine-tuned encoder"
+"""Of a folder that keeps one between runs."""
 
 
 class Bases(NamedTuple):
     """The pretrained encoders of one training run.
 
     Args:
-        fold: Of the folds; it has not seen their pseudo-novel items.
+        fold: Of the folds; it has not seen what they hold out.
         model: Of the model.
         validation: Step and zero-shot R@10 on the held-out items, percent; empty without fine-tuning.
     """
@@ -45,6 +50,7 @@ def fine_tune_base(
     stages: Stages,
     cache: EmbeddingCache | None,
     inputs: str,
+    kept: Path | None = None,
 ) -> Bases:
     """The encoder fine-tuned without the fold, and on everything; where held-out items are found best without any
     fine-tuning, the encoder as it is.
@@ -53,11 +59,12 @@ def fine_tune_base(
         base: The pretrained encoder to start from.
         dataset: Its observed clicks are learnt from.
         fold: The items and queries that are held out first.
-        queries: The number of training queries without the fold's being held out.
+        queries: The number of all training queries.
         config: How the encoder is trained.
         stages: Runs and keeps the two trainings.
         cache: Keeps the embeddings by the pretrained encoder.
         inputs: Digest of everything that decides the model.
+        kept: A folder that keeps fine-tuned encoders for other models; it grows until it is deleted.
     """
 
     def train(
@@ -76,7 +83,13 @@ def fine_tune_base(
                 report=stages.report,
             )
 
-        return stages.run(name, {"inputs": inputs}, build) / FOLDER
+        if kept is None:
+            return stages.run(name, {"inputs": inputs}, build) / FOLDER
+        masks = [] if fold is None else [fold.pseudo_novel, fold.held, fold.later_items, fold.past]
+        without = [None if mask is None else sha256(mask.tobytes()).hexdigest() for mask in masks]
+        determines = [Pretrained(base).weights, dataset.fingerprint, config.model_dump(), stop_after]
+        key = json_digest([*determines, *without, torch.get_num_threads()])
+        return reuse_or_build(kept / f"fine-tuned-{key[:32]}", KIND, build)[0] / FOLDER
 
     held_out = train("fine-tune-fold", config, fold)
     record = EncoderRecord.load(held_out)

@@ -1,7 +1,8 @@
 """The algorithm: an Emmett trained from a click log.
 
 Where it differs from the paper, and why (docs/decisions.md):
-- The encoder is adapted to the clicks by two token-bag towers: most of the accuracy for a minute or two.
+- The encoder is fine-tuned for a few steps, then adapted to the clicks by two token-bag towers: most of the accuracy
+  for minutes.
 - Classifiers are ridge regressions: as good to combine as trained ones, in seconds.
 - The generator is the training-free combine, or a transformer that starts at it.
 - An observed item trusts its own classifier by the number of its clicks.
@@ -34,6 +35,7 @@ from metaxc.irene.training_run import TrainingRun, pretrained_encoder
 
 PAPER: dict[str, Any] = {
     "encoder": "pretrained",
+    "fine_tuning": None,
     "classifiers": {
         "epochs": 40,
         "most_steps": 4_000,

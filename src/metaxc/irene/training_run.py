@@ -23,6 +23,7 @@ from metaxc.emmett.model_identity import describe_novel
 from metaxc.emmett.scoring import scale_by_trust
 from metaxc.encoders import EmbeddingCache, Encoder, Pretrained, load_encoder
 from metaxc.encoders.learning import CachedEncoding, Encoding, FixedEncoding, TowerEncoding
+from metaxc.encoders.training import EncoderTraining
 from metaxc.encoders.training.encoder_record import EncoderRecord, known_folds
 from metaxc.generators import Episode, load_generator, save_generator
 from metaxc.generators.generator_training import TrainedGenerator
@@ -94,10 +95,26 @@ class TrainingRun:
         }
 
     @cached_property
+    def base_record(self) -> EncoderRecord | None:
+        """What the pretrained encoder has learnt from, where it is known."""
+        return None if self.encoder is not None else EncoderRecord.load(Pretrained(self.config.base).folder)
+
+    @cached_property
+    def fine_tuning(self) -> EncoderTraining | None:
+        """How the pretrained encoder is fine-tuned; None for not at all. One that has learnt from clicks already is
+        left as it is, unless the user says otherwise."""
+        if self.encoder is not None:
+            return None
+        trained = self.base_record is not None and self.base_record.learnt_from_clicks
+        if trained and self.config.fine_tuning == "auto":
+            return None
+        return self.config.planned_fine_tuning(len(self.query_rows))
+
+    @cached_property
     def bases(self) -> Bases:
         """The pretrained encoders of the folds and of the model: the same one, unless it is fine-tuned."""
-        config, how = self.config, self.config.fine_tuning
-        if how is None or self.encoder is not None:
+        config, how = self.config, self.fine_tuning
+        if how is None:
             return Bases(config.base, config.base)
         folds = self.tuning_folds()
         if not folds:
@@ -106,7 +123,15 @@ class TrainingRun:
         how = how.model_copy(update={"seed": config.seed})
         queries = len(self.query_rows)
         return fine_tune_base(
-            config.base, self.dataset, folds[0], queries, how, self.stages, self.cache, self.inputs
+            config.base,
+            self.dataset,
+            Fold.apart_from(folds),
+            queries,
+            how,
+            self.stages,
+            self.cache,
+            self.inputs,
+            self.encoder_cache,
         )
 
     @cached_property
@@ -276,19 +301,17 @@ class TrainingRun:
 
     def tuning_folds(self) -> list[Fold]:
         """The folds to choose constants on: windows of time where times are known, otherwise random. A base that has
-        learnt from clicks knows the items it has seen: only those held out of its training can play novel. Of an
-        encoder that is fine-tuned there is one fold, for each would need an encoder of its own."""
+        learnt from clicks knows the items it has seen: only those held out of its training can play novel."""
         config = self.config
-        count = config.folds if config.fine_tuning is None else min(config.folds, 1)
-        record = None if self.encoder is not None else EncoderRecord.load(Pretrained(config.base).folder)
+        record = self.base_record
         if record is None or not record.learnt_from_clicks or not config.folds:
             training = (self.observed, self.query_rows, self.clicks)
-            folds = draw_folds(self.dataset, training, count, config.seed)
+            folds = draw_folds(self.dataset, training, config.folds, config.seed)
             if folds and folds[0].follows_time:
                 self.stages.report(f"folds: {len(folds)} windows of time, the newest items play novel")
             return folds
         data = (self.observed, self.query_rows, self.clicks)
-        folds = known_folds(record, self.dataset, data, count, config.seed)
+        folds = known_folds(record, self.dataset, data, config.folds, config.seed)
         self.stages.report(
             "the base encoder has learnt from clicks: constants are "
             + ("chosen on items it held out" if folds else "the defaults, for it held too few items out")

@@ -32,7 +32,7 @@ FINE_TUNING_MEMORY = 3e9
 
 def fine_tuning_seconds(workload: Workload, config: IreneConfig) -> float:
     """To fine-tune the pretrained encoder twice, without a fold and on everything; 0 where it stays as it is."""
-    how = config.fine_tuning
+    how = config.planned_fine_tuning(workload.queries)
     if how is None:
         return 0.0
     return 2 * how.planned_steps(workload.queries) * how.batch * FINE_TUNED_PAIR_SECONDS

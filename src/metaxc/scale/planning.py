@@ -222,12 +222,13 @@ def make_plan(workload: Workload, config: IreneConfig) -> Plan:
         # The model with its indexes, and a copy of the largest file while it is written.
         "save": bags + frozen + kept_queries + (2 + INDEX_SHARE) * items + (2 + INDEX_SHARE) * observed,
     }
+    fine_tuned = _is_fine_tuned(workload, config)
     bigrams = 2 * _count_bigrams(workload, config) * row
     arrays = {
         name: size + (0.0 if name == "read" else BIGRAM_TABLES.get(name, 1) * bigrams)
         for name, size in arrays.items()
     }
-    if config.fine_tuning is not None:
+    if fine_tuned:
         arrays = {"read": 0.0, "fine-tune": bags + FINE_TUNING_MEMORY, **arrays}
     seconds = _stage_seconds(workload, config)
     extra = TRANSFORMER * GIGABYTE if transformer else 0.0
@@ -273,6 +274,11 @@ def _tuning_memory(workload: Workload, config: IreneConfig) -> float:
     return waiting * (kept_queries if large else fold) + max(fitting, comparing)
 
 
+def _is_fine_tuned(workload: Workload, config: IreneConfig) -> bool:
+    """Whether the pretrained encoder is fine-tuned first."""
+    return config.planned_fine_tuning(workload.queries) is not None
+
+
 def _count_bigrams(workload: Workload, config: IreneConfig) -> float:
     """Bigrams with a vector of their own, at most: short texts have about one for every second text."""
     return min(config.adapter.bigrams, workload.items + workload.queries) * (config.encoder == "adapted")
@@ -288,7 +294,7 @@ def _stage_seconds(workload: Workload, config: IreneConfig) -> dict[str, float]:
     texts = workload.items + workload.queries
     wide = workload.dim / 384
     adapter = config.adapter
-    folds = config.folds if config.fine_tuning is None else min(config.folds, 1)
+    fine_tuned = _is_fine_tuned(workload, config)
     steps = adapter.steps(workload.queries)
     slower = BIGRAM_STEP if config.encoder == "adapted" and adapter.bigrams else 1.0
     learn = 0.0 if config.encoder == "pretrained" else steps * STEP_SECONDS * wide * slower
@@ -300,8 +306,8 @@ def _stage_seconds(workload: Workload, config: IreneConfig) -> dict[str, float]:
     return {
         "read": STARTUP_SECONDS + TEXT_SECONDS * texts + CLICK_SECONDS * workload.clicks,
         "fine-tune": fine_tuning_seconds(workload, config) * wide**2,
-        "encode": (1 if config.fine_tuning is None else 2) * texts * _encoding_seconds(workload, config),
-        "tune": folds * (learn + (3 if several else 1) * fit + validate),
+        "encode": (2 if fine_tuned else 1) * texts * _encoding_seconds(workload, config),
+        "tune": config.folds * (learn + (3 if several else 1) * fit + validate),
         "encoder": learn,
         "embeddings": texts * TEXT_SECONDS,
         "classifiers": workload.clicks * CLICK_SECONDS + one_vs_all_seconds(workload, config) * wide,
@@ -328,9 +334,13 @@ def _encoding_seconds(workload: Workload, config: IreneConfig) -> float:
 
 def smaller_plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
     """Options of `metaxc train` that need less memory, those that cost the least accuracy first, with their plans."""
-    config, fast = plan.config, {**SIZES["fast"], "fine_tuning": None}
+    config, fast, options = plan.config, {**SIZES["fast"], "fine_tuning": None}, []
+    if plan.peak.name == "fine-tune":
+        config, options = config.model_copy(update={"fine_tuning": None}), ["--fine-tuning 0"]
+        yield " ".join(options), make_plan(plan.workload, config)
     for folds in range(config.folds - 1, 0, -1):
-        yield f"--folds {folds}", make_plan(plan.workload, config.model_copy(update={"folds": folds}))
+        fewer = make_plan(plan.workload, config.model_copy(update={"folds": folds}))
+        yield " ".join([*options, f"--folds {folds}"]), fewer
     if config.encoder != "static":
         yield "--size fast", make_plan(plan.workload, config.model_copy(update=fast))
     smallest = config.model_copy(update={**fast, "folds": 0, "expansion_queries": 0})

@@ -109,6 +109,7 @@ def main_table() -> Table:
                 for name, size in SIZES.items()
                 if size
             ),
+            config_row("metaxc --fine-tuning 0", SIZES_GROUP, {"fine_tuning": None}, cost=300.0),
             encoder_row("adapted encoder alone", ADAPTED),
             *(baseline_row(f"{name} (adapted)", kind, ADAPTED, ADAPTED) for name, kind in on_encoders),
             encoder_row(BARE, FROZEN),
