@@ -9,8 +9,8 @@
 For each data set folder this trains as `metaxc train` does, runs `metaxc evaluate`, and measures the time of
 `SentenceTransformer.encode` (with its defaults) on a sample of the same texts in the same run, so that the cost of
 training is a ratio. Rows of other data sets in the result file stay. Each row names the commit, the seed, the
-fingerprint of the data and the command. With `--encoders FOLDER` adapted encoders are kept between runs; then there is
-no cost of training.
+fingerprint of the data and the command. With `--cache` or `--encoders` what earlier runs have computed is found again;
+then there is no cost of training.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ def run(
         row["command"] += f" --exposure-cost {exposure_cost:g}"
         settings["exposure_cost"] = exposure_cost
     with tempfile.TemporaryDirectory() as temporary:
+        fresh = cache is None and encoders is None
         cache = cache or Path(temporary) / "cache"
         options = ["--cache", str(cache), "--threads", str(threads)]
         if test_queries is not None:
@@ -117,11 +118,8 @@ def run(
             model = Path(temporary) / "model"
             row["chosen"], seconds = train(dataset, model, cache, encoders, settings)
             row["seconds"] = seconds
-            if encoders is None and size == "default":
-                plain, encoding = measure_plain_encoding(dataset), seconds["encode"]
-                cached = encoding < plain / 3
-                learning = sum(seconds.values()) - encoding
-                row["times plain encoding"] = ((plain if cached else encoding) + learning) / plain
+            if fresh:
+                row["times plain encoding"] = sum(seconds.values()) / measure_plain_encoding(dataset)
         row["systems"] = evaluate(model, folder, options)
     return row
 
