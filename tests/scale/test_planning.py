@@ -134,13 +134,15 @@ class TestLearnedParts:
         seconds = {stage.name: stage.seconds for stage in plan.stages}
         assert seconds["classifiers"] == seconds["generator"] == pytest.approx(3.0)
 
-    def test_fine_tuning_is_a_stage_of_its_own_and_two_passes(self):
+    @pytest.mark.parametrize("number", ["bfloat16", "float32"])
+    def test_fine_tuning_is_a_stage_of_its_own_and_two_passes(self, number, monkeypatch):
+        monkeypatch.setattr("metaxc.scale.learning_costs._number_type", lambda: number)
         workload = Workload(20_000, 18_000, 12_800, 50_000)
         best, default = (make_plan(workload, IreneConfig(**SIZES[name])) for name in ("best", "default"))
         frozen = make_plan(workload, IreneConfig(fine_tuning=None))
         stages = {stage.name: stage for stage in best.stages}
         assert "fine-tune" not in {stage.name for stage in frozen.stages}
-        assert stages["fine-tune"].seconds == pytest.approx(2 * 3 * 12_800 * FINE_TUNED_PAIR_SECONDS)
+        assert stages["fine-tune"].seconds == pytest.approx(2 * 3 * 12_800 * FINE_TUNED_PAIR_SECONDS[number])
         assert stages["fine-tune"].memory > 3e9
         assert best.seconds > default.seconds > frozen.seconds
         fast = dict(smaller_plans(best))["--size fast"]

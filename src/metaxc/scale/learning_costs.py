@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from metaxc.classifiers import OneVsAllConfig
@@ -22,9 +23,10 @@ GENERATED_SECONDS = 6e-4
 units: steps of some 550 items took 0.33 s."""
 
 
-FINE_TUNED_PAIR_SECONDS = 0.06
-"""Of a query and a clicked item in a step of fine-tuning a transformer of six layers and 384 dimensions: 9,984 pairs of
-commit messages and file names took 585 s on a busy machine (seen while developing)."""
+FINE_TUNED_PAIR_SECONDS = {"bfloat16": 0.01, "float32": 0.03}
+"""Of a query and a clicked item in a step of fine-tuning a transformer of six layers and 384 dimensions, by what the
+processor multiplies: pairs of wordnet took 0.006 s and 0.022 s, the longer ones of debian_related four times as long as
+those of wordnet (seen while developing)."""
 
 FINE_TUNING_MEMORY = 3e9
 """Bytes of a transformer of 23 million weights while it is trained: weights, moments of AdamW, the graph of a batch."""
@@ -35,7 +37,16 @@ def fine_tuning_seconds(workload: Workload, config: IreneConfig) -> float:
     how = config.planned_fine_tuning(workload.queries)
     if how is None:
         return 0.0
-    return 2 * how.planned_steps(workload.queries) * how.batch * FINE_TUNED_PAIR_SECONDS
+    return 2 * how.planned_steps(workload.queries) * how.batch * FINE_TUNED_PAIR_SECONDS[_number_type()]
+
+
+@cache
+def _number_type() -> str:
+    """What this processor, or its GPU, multiplies while it fine-tunes."""
+    from metaxc.devices import current_device
+    from metaxc.encoders.training.transformer_training import has_bfloat16
+
+    return "bfloat16" if has_bfloat16(current_device().type) else "float32"
 
 
 def one_vs_all_seconds(workload: Workload, config: IreneConfig) -> float:
