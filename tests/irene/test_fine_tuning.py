@@ -145,20 +145,20 @@ def test_how_long_the_sizes_fine_tune():
     steps = {}
     for size, settings in SIZES.items():
         config = IreneConfig.model_validate(settings)
-        plans = [config.planned_fine_tuning(queries) for queries in (999, 1_000, 12_800, 1_000_000)]
+        plans = [config.planned_fine_tuning(queries) for queries in (999, 1_000, 100_000, 100_001)]
         steps[size] = [plan and plan.planned_steps(12_800) for plan in plans]
-    assert steps == {"fast": [None] * 4, "default": [None, 100, 100, 100], "best": [300] * 4}
+    assert steps == {"fast": [None] * 4, "default": [None, 100, 100, None], "best": [300] * 4}
 
 
 @pytest.mark.parametrize(
     "change", [{"encoder": "static"}, {"encoder": "pretrained"}, {"folds": 0}, {"fine_tuning": None}]
 )
 def test_auto_leaves_the_encoder_where_nothing_can_be_held_out_or_it_is_to_stay(change):
-    assert IreneConfig(**change).planned_fine_tuning(1_000_000) is None
+    assert IreneConfig(**change).planned_fine_tuning(50_000) is None
 
 
 def test_auto_leaves_an_encoder_that_has_learnt_from_clicks(dataset, tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("metaxc.irene.config.FEWEST_TO_FINE_TUNE", 10)
+    monkeypatch.setattr("metaxc.irene.config.FINE_TUNED_QUERIES", (10, 1_000))
     monkeypatch.setattr("metaxc.data.folds.FEWEST_QUERIES", 10)
     monkeypatch.setattr("metaxc.irene.config.BRIEFLY", EncoderTraining(**QUICK))
     folder = tmp_path / "encoder"

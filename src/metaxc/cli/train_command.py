@@ -61,8 +61,8 @@ def train(
     size: Annotated[
         str,
         typer.Option(
-            help="default: fine-tunes the transformer briefly first; fast: no transformer, less accurate; or best: "
-            "fine-tunes for three passes over the queries, which takes many times as long without a GPU."
+            help="default: fine-tunes the transformer briefly first, where it pays; fast: no transformer, less "
+            "accurate; or best: fine-tunes for three passes over the queries, which takes many times as long without a GPU."
         ),
     ] = "default",
     encoder: Annotated[

@@ -18,11 +18,11 @@ from metaxc.errors import ConfigError
 from metaxc.generators import GeneratorTraining
 
 BRIEFLY = EncoderTraining(steps=100, passes=1.0)
-"""The fine-tuning of a transformer that every training can afford: a minute or two on two cores that multiply bfloat16,
-however many queries there are."""
+"""The fine-tuning of a transformer that every training can afford: minutes on two cores that multiply bfloat16."""
 
-FEWEST_TO_FINE_TUNE = 1_000
-"""Training queries from which the transformer is fine-tuned unless the user says otherwise."""
+FINE_TUNED_QUERIES = (1_000, 100_000)
+"""Training queries, at least and at most, with which the transformer is fine-tuned unless the user says otherwise. With
+more, the adapter learns by itself what so few steps teach a transformer, and to embed all texts twice takes hours."""
 
 TRANSFORMERS = ("transformer", "post_norm")
 """The generators that are transformers."""
@@ -75,7 +75,8 @@ class IreneConfig(BaseModel):
     fine_tuning: EncoderTraining | Literal["auto"] | None = Field(
         "auto",
         description="how the pretrained encoder is fine-tuned on the clicks before all else; auto: briefly, where it "
-        f"is adapted and there are {FEWEST_TO_FINE_TUNE:,} training queries; None for not at all",
+        f"is adapted and there are {FINE_TUNED_QUERIES[0]:,} to {FINE_TUNED_QUERIES[1]:,} training queries; None: not at "
+        "all",
     )
     adapter: AdapterConfig = Field(
         default_factory=AdapterConfig, description="how the encoder is adapted to the clicks"
@@ -159,7 +160,8 @@ class IreneConfig(BaseModel):
         """How the pretrained encoder is fine-tuned where there are so many training queries; None for not at all."""
         if self.fine_tuning != "auto":
             return self.fine_tuning
-        worth_it = self.encoder == "adapted" and self.folds > 0 and queries >= FEWEST_TO_FINE_TUNE
+        fewest, most = FINE_TUNED_QUERIES
+        worth_it = self.encoder == "adapted" and self.folds > 0 and fewest <= queries <= most
         return BRIEFLY if worth_it else None
 
 
