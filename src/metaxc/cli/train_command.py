@@ -62,7 +62,8 @@ def train(
         str,
         typer.Option(
             help="default: fine-tunes the transformer briefly first, where it pays; fast: no transformer, less "
-            "accurate; or best: fine-tunes for three passes over the queries, which takes many times as long without a GPU."
+            "accurate; or best: fine-tunes for three passes over the queries, which takes many times as long without a "
+            "GPU."
         ),
     ] = "default",
     encoder: Annotated[

@@ -75,8 +75,8 @@ class IreneConfig(BaseModel):
     fine_tuning: EncoderTraining | Literal["auto"] | None = Field(
         "auto",
         description="how the pretrained encoder is fine-tuned on the clicks before all else; auto: briefly, where it "
-        f"is adapted and there are {FINE_TUNED_QUERIES[0]:,} to {FINE_TUNED_QUERIES[1]:,} training queries; None: not at "
-        "all",
+        f"is adapted and there are {FINE_TUNED_QUERIES[0]:,} to {FINE_TUNED_QUERIES[1]:,} training queries; None: not "
+        "at all",
     )
     adapter: AdapterConfig = Field(
         default_factory=AdapterConfig, description="how the encoder is adapted to the clicks"
