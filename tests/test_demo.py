@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metaxc import Irene
+from metaxc import EmbeddingCache, Irene
 from metaxc.data import split
 
 ROOT = Path(__file__).parent.parent
@@ -27,9 +27,9 @@ def trained(shop, tiny):
     return Irene(base=str(tiny), folds=1, adapter={"epochs": 2}).fit(dataset), dataset
 
 
-def test_three_rows_with_the_figures_of_the_evaluation(demo, trained, capsys):
+def test_three_rows_with_the_figures_of_the_evaluation(demo, trained, capsys, tmp_path):
     model, dataset = trained
-    demo.print_accuracy(model, dataset)
+    demo.print_accuracy(model, dataset, EmbeddingCache(tmp_path))
     rows = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     assert [row[0].strip() for row in rows] == ["bare encoder", "adapted encoder alone", "metaxc"]
     found = model.evaluate(dataset, intervals=False)
