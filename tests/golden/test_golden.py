@@ -173,7 +173,7 @@ def cut(dataset: Dataset, items: int, train: int, test: int) -> Dataset:
 
 def train_on_icd10cm(backend: str) -> dict:
     dataset, _ = split(cut(SOURCES["icd10cm"].build(), 1000, 2000, 400), novel=0.1, seed=7)
-    return result(Irene(IreneConfig(backend=backend)).fit(dataset), dataset)
+    return result(Irene(IreneConfig(backend=backend, fine_tuning=None)).fit(dataset), dataset)
 
 
 @pytest.mark.slow

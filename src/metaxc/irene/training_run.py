@@ -47,24 +47,14 @@ LARGE_FOLD = 1_000_000_000
 WORTH_WORDS = 0.5
 """Points of accuracy by which word matches must help the encoder by itself on the folds: about the standard error."""
 HOPELESS = 5.0
-"""Points of accuracy by which the encoder alone may be below the best extent of its adaptation for that extent to be
-compared in full. What is built on an encoder narrows such a gap, but has not been seen to turn it round."""
+"""Points by which the encoder alone may be below its best extent for that extent to be compared in full."""
 TOO_FEW = f"too few clicks: a fold needs {FEWEST_ITEMS} items and {FEWEST_QUERIES} queries to hold out"
 """Why constants are not chosen."""
 
 
 class TrainingRun:
-    """The stages of `Irene.fit`, in the order in which they are called.
-
-    Args:
-        config: What to train.
-        dataset: What to train on.
-        stages: Runs and keeps the stages.
-        encoder: An encoder to use as it is, in place of `config.encoder`.
-        cache: Keeps the pretrained encoder's embeddings.
-        encoder_cache: A folder that keeps adapted encoders.
-        inputs: Digest of everything that decides the model.
-    """
+    """The stages of `Irene.fit`, in the order in which they are called. The arguments are those of `Irene` and of its
+    `fit`; `stages` runs and keeps the stages, and `inputs` is a digest of everything that decides the model."""
 
     def __init__(
         self,
@@ -101,8 +91,7 @@ class TrainingRun:
 
     @cached_property
     def fine_tuning(self) -> EncoderTraining | None:
-        """How the pretrained encoder is fine-tuned; None for not at all. One that has learnt from clicks already is
-        left as it is, unless the user says otherwise."""
+        """How the pretrained encoder is fine-tuned; None for not at all, as where it has learnt from clicks already."""
         if self.encoder is not None:
             return None
         trained = self.base_record is not None and self.base_record.learnt_from_clicks
@@ -190,8 +179,7 @@ class TrainingRun:
     def _compare_adaptations(
         self, folds: list[Fold], scratch: Path
     ) -> tuple[Constants, TrainedGenerator | None]:
-        """The constants, for the extent of the encoder's adaptation at which items are found best: by the mean of P@1
-        and R@10, zero-shot and among all items. Large folds are kept in the folder `scratch`."""
+        """The constants, for the extent of the adaptation with the best mean of P@1 and R@10, zero-shot and of all."""
         if not folds:
             constants = default_constants(self.parts)
             constants.pseudo_novel["skipped"] = TOO_FEW if self.config.folds else "not asked for"
@@ -219,8 +207,7 @@ class TrainingRun:
         return constants, trained
 
     def promising_extents(self, folds: list[Fold], encoders: list[Encoder], words: float) -> list[float]:
-        """The extents of the encoder's adaptation that are compared with everything that is built on it: those at which
-        the encoder alone is not hopelessly below its best."""
+        """The extents of the adaptation to compare in full: those at which the encoder alone is not hopeless."""
         extents = self.fold_encoding.extents
         if len(extents) == 1:
             return list(extents)
@@ -230,8 +217,7 @@ class TrainingRun:
         return [extent for extent in extents if found[extent] >= max(found.values()) - HOPELESS]
 
     def choose_word_matches(self, folds: list[Fold], encoders: list[Encoder]) -> float:
-        """How much word matches count: what the encoder by itself finds best with, where that is clearly better than
-        without them."""
+        """How much word matches count: what the encoder alone finds best with, where clearly better than none."""
         weights = self.fold_encoding.word_weights
         if len(weights) == 1:
             return weights[0]
@@ -276,16 +262,8 @@ class TrainingRun:
         keep_queries: bool = True,
         scratch: Path | None = None,
     ) -> list[FittedFold]:
-        """Everything but the generator, fitted for each fold with its encoder, adapted as far as `extent` says.
-
-        Args:
-            folds: The folds.
-            encoders: From `learn_fold_encoders`.
-            extent: How far they are adapted.
-            words: How much word matches count.
-            keep_queries: Whether a generator is to learn from the folds.
-            scratch: A folder for large folds, where there are several or several extents; None keeps all in memory.
-        """
+        """Everything but the generator, fitted for each fold with its encoder, adapted as far as `extent` says. Queries
+        are kept for a generator to learn from; `scratch` is a folder for large folds, None keeps all in memory."""
         data = (self.observed, self.query_rows, self.clicks)
         excluded = self._own_pairs()
         fitted, several = [], len(folds) * len(self.fold_encoding.extents) > 1
@@ -300,8 +278,7 @@ class TrainingRun:
         return fitted
 
     def tuning_folds(self) -> list[Fold]:
-        """The folds to choose constants on: windows of time where times are known, otherwise random. A base that has
-        learnt from clicks knows the items it has seen: only those held out of its training can play novel."""
+        """The folds to choose constants on; of a base that has learnt from clicks, of items that it held out."""
         config = self.config
         record = self.base_record
         if record is None or not record.learnt_from_clicks or not config.folds:

@@ -222,13 +222,12 @@ def make_plan(workload: Workload, config: IreneConfig) -> Plan:
         # The model with its indexes, and a copy of the largest file while it is written.
         "save": bags + frozen + kept_queries + (2 + INDEX_SHARE) * items + (2 + INDEX_SHARE) * observed,
     }
-    fine_tuned = _is_fine_tuned(workload, config)
     bigrams = 2 * _count_bigrams(workload, config) * row
     arrays = {
         name: size + (0.0 if name == "read" else BIGRAM_TABLES.get(name, 1) * bigrams)
         for name, size in arrays.items()
     }
-    if fine_tuned:
+    if config.planned_fine_tuning(workload.queries):
         arrays = {"read": 0.0, "fine-tune": bags + FINE_TUNING_MEMORY, **arrays}
     seconds = _stage_seconds(workload, config)
     extra = TRANSFORMER * GIGABYTE if transformer else 0.0
@@ -252,9 +251,7 @@ def _tuning_memory(workload: Workload, config: IreneConfig) -> float:
 
     A fold keeps the embeddings and classifiers of its items, what the generator adds to them, the kept queries and the
     neighbours (`FittedFold`), and all queries where a generator learns from them. The peak is where the last fold is
-    fitted: its queries, those that it learns from, and the index of its items are still there. Where several extents
-    of the adaptation are compared, the folds of the best one are held while those of the next are fitted. Large folds
-    wait in files.
+    fitted. Where several extents are compared, the best one's folds are held meanwhile. Large folds wait in files.
     """
     if not config.folds:
         return 0.0
@@ -274,11 +271,6 @@ def _tuning_memory(workload: Workload, config: IreneConfig) -> float:
     return waiting * (kept_queries if large else fold) + max(fitting, comparing)
 
 
-def _is_fine_tuned(workload: Workload, config: IreneConfig) -> bool:
-    """Whether the pretrained encoder is fine-tuned first."""
-    return config.planned_fine_tuning(workload.queries) is not None
-
-
 def _count_bigrams(workload: Workload, config: IreneConfig) -> float:
     """Bigrams with a vector of their own, at most: short texts have about one for every second text."""
     return min(config.adapter.bigrams, workload.items + workload.queries) * (config.encoder == "adapted")
@@ -292,9 +284,8 @@ def validation_queries(workload: Workload) -> int:
 def _stage_seconds(workload: Workload, config: IreneConfig) -> dict[str, float]:
     """Seconds of each stage on one thread."""
     texts = workload.items + workload.queries
-    wide = workload.dim / 384
-    adapter = config.adapter
-    fine_tuned = _is_fine_tuned(workload, config)
+    wide, adapter = workload.dim / 384, config.adapter
+    encodings = 2 if config.planned_fine_tuning(workload.queries) else 1
     steps = adapter.steps(workload.queries)
     slower = BIGRAM_STEP if config.encoder == "adapted" and adapter.bigrams else 1.0
     learn = 0.0 if config.encoder == "pretrained" else steps * STEP_SECONDS * wide * slower
@@ -306,7 +297,7 @@ def _stage_seconds(workload: Workload, config: IreneConfig) -> dict[str, float]:
     return {
         "read": STARTUP_SECONDS + TEXT_SECONDS * texts + CLICK_SECONDS * workload.clicks,
         "fine-tune": fine_tuning_seconds(workload, config) * wide**2,
-        "encode": (2 if fine_tuned else 1) * texts * _encoding_seconds(workload, config),
+        "encode": encodings * texts * _encoding_seconds(workload, config),
         "tune": config.folds * (learn + (3 if several else 1) * fit + validate),
         "encoder": learn,
         "embeddings": texts * TEXT_SECONDS,
@@ -339,8 +330,8 @@ def smaller_plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
         config, options = config.model_copy(update={"fine_tuning": None}), ["--fine-tuning 0"]
         yield " ".join(options), make_plan(plan.workload, config)
     for folds in range(config.folds - 1, 0, -1):
-        fewer = make_plan(plan.workload, config.model_copy(update={"folds": folds}))
-        yield " ".join([*options, f"--folds {folds}"]), fewer
+        fewer = config.model_copy(update={"folds": folds})
+        yield " ".join([*options, f"--folds {folds}"]), make_plan(plan.workload, fewer)
     if config.encoder != "static":
         yield "--size fast", make_plan(plan.workload, config.model_copy(update=fast))
     smallest = config.model_copy(update={**fast, "folds": 0, "expansion_queries": 0})
