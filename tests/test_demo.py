@@ -3,12 +3,14 @@
 import importlib.util
 import re
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from metaxc import EmbeddingCache, Irene
 from metaxc.data import split
+from metaxc.encoders.training import recipes
 
 ROOT = Path(__file__).parent.parent
 
@@ -24,20 +26,25 @@ def demo():
 @pytest.fixture(scope="module")
 def trained(shop, tiny):
     dataset, _ = split(shop, novel=0.1, test=0.2, seed=0)
-    return Irene(base=str(tiny), folds=1, adapter={"epochs": 2}).fit(dataset), dataset
+    how, better_and_better = {"steps": 4, "batch": 16}, count().__next__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("metaxc.data.folds.FEWEST_QUERIES", 3)  # the shop is small
+        patch.setattr(recipes, "_build_validation", lambda data: lambda encoder: better_and_better())
+        return Irene(base=str(tiny), folds=1, fine_tuning=how, adapter={"epochs": 2}).fit(dataset), dataset
 
 
-def test_three_rows_with_the_figures_of_the_evaluation(demo, trained, capsys, tmp_path):
+def test_four_rows_with_the_figures_of_the_evaluation(demo, trained, capsys, tmp_path):
     model, dataset = trained
     demo.print_accuracy(model, dataset, EmbeddingCache(tmp_path))
     rows = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
-    assert [row[0].strip() for row in rows] == ["bare encoder", "adapted encoder alone", "metaxc"]
+    names = ["bare encoder", "fine-tuned encoder alone", "adapted encoder alone", "metaxc"]
+    assert [row[0].strip() for row in rows] == names
     found = model.evaluate(dataset, intervals=False)
     expected = [
         found[setting][metric] for setting in ("zero_shot", "generalized") for metric in ("P@1", "R@10")
     ]
     expected.append(found.by_kind.kinds["novel"]["R@10"].value)
-    assert [cell.strip() for cell in rows[2][1:]] == [f"{value:.1f}" for value in expected]
+    assert [cell.strip() for cell in rows[3][1:]] == [f"{value:.1f}" for value in expected]
 
 
 def clicked_ids(dataset, row):

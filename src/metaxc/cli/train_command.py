@@ -87,7 +87,7 @@ def train(
             metavar="STEPS",
             min=0,
             help="Steps of fine-tuning the transformer, at most, before all else; 0 leaves it as it is, which saves "
-            "most of the time of training.  [default: that of the size]",
+            "about half of the time of training, on small data more.  [default: that of the size]",
         ),
     ] = None,
     classifiers: Annotated[str | None, config_option(f"{IRENE}.classifiers")] = None,
