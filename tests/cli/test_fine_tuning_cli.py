@@ -8,6 +8,7 @@ from commands import run
 
 from metaxc.data import read_folder
 from metaxc.encoders.training import recipes
+from metaxc.errors import ConfigError
 from metaxc.evaluation.searches import BARE_ENCODER, FINE_TUNED_ENCODER
 from metaxc.irene import Irene
 
@@ -20,6 +21,15 @@ def test_it_says_how_many_steps(given, steps, shop_folder, tiny, tmp_path, monke
     done = run("train", shop_folder, "--out", tmp_path / "model", *options, "--json")
     assert done.exit_code == 0
     assert [step for step, _ in json.loads(done.stdout)["fine_tuning"]] == steps
+
+
+@pytest.mark.parametrize("other", [("--size", "fast"), ("--folds", "0")])
+def test_where_it_cannot_be_done_the_options_do_not_fit_together(other, shop_folder, tmp_path):
+    refused = run("train", shop_folder, "--out", tmp_path / "model", "--fine-tuning", "50", *other).exception
+    assert isinstance(refused, ConfigError)
+    assert refused.what == "These options do not fit together"
+    assert "fine_tuning needs a transformer" in str(refused)
+    assert not (tmp_path / "model").exists()
 
 
 def test_the_evaluation_shows_the_encoder_before_and_after_fine_tuning(

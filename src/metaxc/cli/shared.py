@@ -80,8 +80,11 @@ def invalid_option(error: ValidationError, prefix: str = "") -> ConfigError:
         prefix: What the option's name has before the name of the field.
     """
     first = error.errors()[0]
-    name = str((first["loc"] or ("option",))[-1]).replace("_", "-")
-    return ConfigError(f"Invalid value for --{prefix}{name}", got=repr(first["input"]), expected=first["msg"])
+    reason = first["msg"].removeprefix("Value error, ")
+    if not first["loc"]:
+        return ConfigError("These options do not fit together", got=repr(first["input"]), expected=reason)
+    name = str(first["loc"][-1]).replace("_", "-")
+    return ConfigError(f"Invalid value for --{prefix}{name}", got=repr(first["input"]), expected=reason)
 
 
 def whole_number(text: str) -> int:
