@@ -193,12 +193,13 @@ def fit(lab: FoldLab, config: IreneConfig, row: str) -> list[FittedFold]:
         stages = Stages(Path(folder), lambda line: None)
         run = TrainingRun(config, lab.dataset, stages, None, lab.cache, None, irene.inputs(lab.dataset))
         if ROWS[row]:
-            base = pretrained_encoder(config, lab.dataset, lab.cache, lambda line: None)
-            run.encoding = encoding = EpisodicEncoding(base, lab.dataset, config.adapter)
+            base_config = config.model_copy(update={"base": run.bases.fold})
+            base = pretrained_encoder(base_config, lab.dataset, lab.cache, lambda line: None)
+            run.fold_encoding = encoding = EpisodicEncoding(base, lab.dataset, config.adapter)
             encoding.neighbours = ROWS[row]["neighbours"]
             encoding.passes = ROWS[row].get("passes", 1)
-        folds = run.tuning_folds()
-        return run.fit_folds(folds, run.learn_fold_encoders(folds))
+        choice = run.constant_choice()
+        return choice.fit_folds(choice.learn_encoders())
 
 
 def render_table(results: dict[str, dict[str, Any]]) -> str:

@@ -50,8 +50,8 @@ class FoldLab:
             run = TrainingRun(
                 config, self.dataset, stages, None, self.cache, self.encoders, irene.inputs(self.dataset)
             )
-            folds = run.tuning_folds()
-            return run.fit_folds(folds, run.learn_fold_encoders(folds))
+            choice = run.constant_choice()
+            return choice.fit_folds(choice.learn_encoders())
 
     def tune(self, config: IreneConfig) -> dict[str, Any]:
         """The constants of a configuration, and its quality on pseudo-novel items."""

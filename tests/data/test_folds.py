@@ -43,14 +43,14 @@ class TestRandom:
         many = Fold.partition(clicks, seed=1, count=10)  # 15 % each would be more than all
         assert np.sum([fold.pseudo_novel for fold in many], axis=0).tolist() == [1] * 200
 
-    def test_what_is_apart_from_all_folds_knows_nothing_of_any(self):
+    def test_what_is_left_beside_all_folds_knows_nothing_of_any(self):
         clicks = csr_array((np.random.default_rng(0).random((900, 200)) < 0.1).astype(np.float32))
         folds = Fold.partition(clicks, seed=1, count=3)
-        apart = Fold.apart_from(folds)
-        assert (apart.pseudo_novel.sum(), apart.held.sum()) == (90, 405)
+        covering = Fold.covering(folds)
+        assert (covering.pseudo_novel.sum(), covering.held.sum()) == (90, 405)
         for fold in folds:
-            assert not np.isin(fold.novel, apart.observed).any()
-            assert not fold.held[apart.training(clicks)[0]].any()
+            assert not np.isin(fold.novel, covering.observed).any()
+            assert not fold.held[covering.training(clicks)[0]].any()
 
     def test_half_of_the_queries_are_held_out_with_all_that_click_the_same_items(self):
         # Four queries for each thing, which is two items; every item belongs to two things.
@@ -174,12 +174,12 @@ class TestWindowsOfTime:
         assert begins == sorted(begins, reverse=True)
         assert begins[0] > begins[1]
 
-    def test_what_is_apart_from_all_windows_knows_nothing_of_any(self, shop, folds):
+    def test_what_is_left_beside_all_windows_knows_nothing_of_any(self, shop, folds):
         _, times = shop
-        apart = Fold.apart_from(folds)
+        covering = Fold.covering(folds)
         for fold in folds:
-            assert times.first[apart.past].max() <= times.last[fold.future].min()
-            assert not np.isin(fold.novel, apart.observed).any()
+            assert times.first[covering.past].max() <= times.last[fold.future].min()
+            assert not np.isin(fold.novel, covering.observed).any()
 
     def test_later_items_are_neither_learnt_from_nor_ranked(self, shop, folds):
         clicks, _ = shop

@@ -54,7 +54,7 @@ def test_the_extent_at_which_items_are_found_best_is_taken(
     world, worlds, knows, extent, tmp_path, monkeypatch
 ):
     """Where training made of the frozen encoder something that does not carry over to new items, it is left out."""
-    monkeypatch.setattr("metaxc.irene.training_run.HOPELESS", 100.0)
+    monkeypatch.setattr("metaxc.irene.constant_choice.HOPELESS", 100.0)
     good, bad = worlds
     encoding = Blending(world, *((bad, good) if knows == "trained" else (good, bad)))
     constants, trained = run(world, encoding, tmp_path).choose_constants()
@@ -107,7 +107,7 @@ def test_without_folds_it_is_what_was_given_or_as_trained(world, worlds, given, 
 
 
 def test_folds_on_disk_choose_the_same_constants_and_leave_nothing(world, worlds, tmp_path, monkeypatch):
-    monkeypatch.setattr("metaxc.irene.training_run.HOPELESS", 100.0)
+    monkeypatch.setattr("metaxc.irene.constant_choice.HOPELESS", 100.0)
     encoding = Blending(world, *worlds)
     config = CONFIG.model_copy(update={"expansion_queries": 1_000, "generator": "auto"})
     in_memory, _ = run(world, encoding, tmp_path / "memory", config).choose_constants()
@@ -120,7 +120,7 @@ def test_folds_on_disk_choose_the_same_constants_and_leave_nothing(world, worlds
         return moved[-1]
 
     monkeypatch.setattr(FittedFold, "on_disk", spy)
-    monkeypatch.setattr("metaxc.irene.training_run.LARGE_FOLD", 0)
+    monkeypatch.setattr("metaxc.irene.constant_choice.LARGE_FOLD", 0)
     chosen, _ = run(world, encoding, tmp_path / "disk", config).choose_constants()
     assert len(moved) == 6  # two folds, three extents
     assert chosen == in_memory

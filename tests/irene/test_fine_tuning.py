@@ -53,7 +53,7 @@ def test_what_any_fold_holds_out_is_held_out_of_the_fine_tuning(dataset, tiny, m
     monkeypatch.setattr("metaxc.data.folds.FEWEST_ITEMS", 2)
     drawn, known = [], []
     monkeypatch.setattr(
-        "metaxc.irene.training_run.learn_fold_encoder",
+        "metaxc.irene.constant_choice.learn_fold_encoder",
         lambda parts, encoding, fold, *data: (
             drawn.append(fold) or learn_fold_encoder(parts, encoding, fold, *data)
         ),

@@ -350,7 +350,7 @@ def test_items_as_queries_reach_the_folds_and_the_model(monkeypatch):
         given.append(arguments[-1])
         return fit_fold(*arguments, **options)
 
-    monkeypatch.setattr("metaxc.irene.training_run.fit_fold", spy)
+    monkeypatch.setattr("metaxc.irene.constant_choice.fit_fold", spy)
     config = IreneConfig(encoder="static", folds=1, adapter={"epochs": 1, "extent": 1.0})
     model = Irene(config).fit(data)
     observed, queries, _ = training_clicks(data)

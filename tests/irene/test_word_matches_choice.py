@@ -70,8 +70,8 @@ def train(cache, **adapter):
 def choose(dataset, tmp_path, cache, **adapter):
     config, lines = train(cache, **adapter).config, []
     run = TrainingRun(config, dataset, Stages(tmp_path, lines.append), None, cache, None, "inputs")
-    folds = run.tuning_folds()
-    return run.choose_word_matches(folds, run.learn_fold_encoders(folds)), lines
+    choice = run.constant_choice()
+    return choice.choose_word_matches(choice.learn_encoders()), lines
 
 
 def test_names_are_matched_where_queries_repeat_them(named, tmp_path, cache):

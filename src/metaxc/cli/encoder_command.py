@@ -116,7 +116,7 @@ def train_encoder(
     )
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     for step, score in record.validation:
-        print_status(f"step {step}: zero-shot R@10 {score:.1f} on held-out items")
+        print_status(f"step {step}: mean of zero-shot P@1 and R@10 {score:.1f} on held-out items")
     if as_json:
         print_json({"encoder": str(out), "seconds": seconds, "cpu_seconds": cpu, **record.model_dump()})
         return

@@ -97,7 +97,7 @@ class Fold:
         return len(self.training(clicks)[0]) > 0
 
     @staticmethod
-    def apart_from(folds: list[Fold]) -> Fold:
+    def covering(folds: list[Fold]) -> Fold:
         """One fold that holds out what any of these does: what is trained without it knows nothing that one of them
         validates with. Of windows of time that is the earliest; of random folds, all of them together."""
         if folds[-1].follows_time:

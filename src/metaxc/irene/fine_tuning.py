@@ -33,7 +33,7 @@ class Bases(NamedTuple):
     Args:
         fold: Of the folds; it has not seen what they hold out.
         model: Of the model.
-        validation: Step and zero-shot R@10 on the held-out items, percent; empty without fine-tuning.
+        validation: Step and mean of zero-shot P@1 and R@10 on the held-out items, percent; empty without fine-tuning.
     """
 
     fold: str
@@ -50,7 +50,7 @@ def fine_tune_base(
     stages: Stages,
     cache: EmbeddingCache | None,
     inputs: str,
-    kept: Path | None = None,
+    encoder_cache: Path | None = None,
 ) -> Bases:
     """The encoder fine-tuned without the fold, and on everything; where held-out items are found best without any
     fine-tuning, the encoder as it is.
@@ -64,7 +64,7 @@ def fine_tune_base(
         stages: Runs and keeps the two trainings.
         cache: Keeps the embeddings by the pretrained encoder.
         inputs: Digest of everything that decides the model.
-        kept: A folder that keeps fine-tuned encoders for other models; it grows until it is deleted.
+        encoder_cache: A folder that keeps fine-tuned encoders for other models; it grows until it is deleted.
     """
 
     def train(
@@ -83,19 +83,19 @@ def fine_tune_base(
                 report=stages.report,
             )
 
-        if kept is None:
+        if encoder_cache is None:
             return stages.run(name, {"inputs": inputs}, build) / FOLDER
         masks = [] if fold is None else [fold.pseudo_novel, fold.held, fold.later_items, fold.past]
         without = [None if mask is None else sha256(mask.tobytes()).hexdigest() for mask in masks]
         determines = [Pretrained(base).weights, dataset.fingerprint, config.model_dump(), stop_after]
         key = json_digest([*determines, *without, torch.get_num_threads()])
-        return reuse_or_build(kept / f"fine-tuned-{key[:32]}", KIND, build)[0] / FOLDER
+        return reuse_or_build(encoder_cache / f"fine-tuned-{key[:32]}", KIND, build)[0] / FOLDER
 
     held_out = train("fine-tune-fold", config, fold)
     record = EncoderRecord.load(held_out)
     assert record is not None
     curve = ", ".join(f"step {step}: {score:.1f}" for step, score in record.validation)
-    stages.report(f"zero-shot R@10 of held-out items while fine-tuning: {curve}")
+    stages.report(f"mean of zero-shot P@1 and R@10 on held-out items while fine-tuning: {curve}")
     if record.best_step == 0:
         stages.report("the encoder is left as it is: fine-tuning does not help to find held-out items")
         return Bases(base, base, tuple(record.validation))

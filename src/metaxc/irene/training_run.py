@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -28,26 +28,14 @@ from metaxc.encoders.training.encoder_record import EncoderRecord, known_folds
 from metaxc.generators import Episode, load_generator, save_generator
 from metaxc.generators.generator_training import TrainedGenerator
 from metaxc.irene.config import IreneConfig
+from metaxc.irene.constant_choice import ConstantChoice
 from metaxc.irene.fine_tuning import Bases, fine_tune_base
 from metaxc.irene.model_parts import ConfiguredParts
 from metaxc.tuning import (
-    Candidate,
     Constants,
-    FittedFold,
-    choose_constants,
-    compare_generators,
     default_constants,
-    encoder_quality,
-    fit_fold,
-    learn_fold_encoder,
 )
 
-LARGE_FOLD = 1_000_000_000
-"""Bytes of a fold's arrays from which several folds are kept in files: about 220,000 items of 384 dimensions."""
-WORTH_WORDS = 0.5
-"""Points of accuracy by which word matches must help the encoder by itself on the folds: about the standard error."""
-HOPELESS = 5.0
-"""Points by which the encoder alone may be below its best extent for that extent to be compared in full."""
 TOO_FEW = f"too few clicks: a fold needs {FEWEST_ITEMS} items and {FEWEST_QUERIES} queries to hold out"
 """Why constants are not chosen."""
 
@@ -69,7 +57,8 @@ class TrainingRun:
         self.config, self.dataset, self.stages = config, dataset, stages
         self.encoder, self.cache, self.encoder_cache, self.inputs = encoder, cache, encoder_cache, inputs
         self.parts = ConfiguredParts(config)
-        self.observed, self.query_rows, self.clicks = training_clicks(dataset)
+        self.training = training_clicks(dataset)
+        self.observed, self.query_rows, self.clicks = self.training
         stages.report(
             f"learn from {self.clicks.nnz:,} clicks, {len(self.query_rows):,} queries, "
             f"{len(self.observed):,} observed items; novel: {describe_novel(self.novel_items)}"
@@ -105,17 +94,15 @@ class TrainingRun:
         config, how = self.config, self.fine_tuning
         if how is None:
             return Bases(config.base, config.base)
-        folds = self.tuning_folds()
-        if not folds:
+        if not self.folds:
             self.stages.report(f"the encoder is not fine-tuned: {TOO_FEW}")
             return Bases(config.base, config.base)
         how = how.model_copy(update={"seed": config.seed})
-        queries = len(self.query_rows)
         return fine_tune_base(
             config.base,
             self.dataset,
-            Fold.apart_from(folds),
-            queries,
+            Fold.covering(self.folds),
+            len(self.query_rows),
             how,
             self.stages,
             self.cache,
@@ -161,8 +148,11 @@ class TrainingRun:
         _ = self.fold_encoding  # encoding is a stage of its own, timed apart
 
         def choose(out: Path) -> None:
-            with TemporaryDirectory(dir=out) as scratch:
-                constants, trained = self._compare_adaptations(self.tuning_folds(), Path(scratch))
+            if self.folds:
+                with TemporaryDirectory(dir=out) as scratch:
+                    constants, trained = self.constant_choice().choose(Path(scratch))
+            else:
+                constants, trained = self._default_constants(), None
             save_json(out / "constants.json", constants.to_dict())
             if trained is not None:
                 save_generator(out, trained.generator)
@@ -176,119 +166,29 @@ class TrainingRun:
         nothing = np.empty((0, 0), np.float32)
         return constants, TrainedGenerator(load_generator(folder), nothing, load_json(folder / "losses.json"))
 
-    def _compare_adaptations(
-        self, folds: list[Fold], scratch: Path
-    ) -> tuple[Constants, TrainedGenerator | None]:
-        """The constants, for the extent of the adaptation with the best mean of P@1 and R@10, zero-shot and of all."""
-        if not folds:
-            constants = default_constants(self.parts)
-            constants.pseudo_novel["skipped"] = TOO_FEW if self.config.folds else "not asked for"
-            given = self.config.adapter
-            return replace(
-                constants,
-                adaptation=1.0 if given.extent is None else given.extent,
-                word_matches=given.word_matches or 0.0,
-            ), None
-        encoders = self.learn_fold_encoders(folds)
-        words = self.choose_word_matches(folds, encoders)
-        learning = any(map(self.parts.learns, self.parts.generator_kinds(len(folds))))
-        best: tuple[list[FittedFold], list[Candidate]] = ([], [])
-        compared, chosen, reached = {}, 1.0, -1.0
-        for extent in self.promising_extents(folds, encoders, words):
-            fitted = self.fit_folds(folds, encoders, extent, words, keep_queries=learning, scratch=scratch)
-            candidates = compare_generators(self.parts, fitted)
-            quality = (candidates[0].zero_shot.mean + candidates[0].choice.quality.mean) / 2
-            compared[f"{extent:g}"] = candidates[0].to_dict()
-            self.stages.report(f"adaptation {extent:g}: {quality:.1f} on pseudo-novel items")
-            if quality > reached:
-                best, chosen, reached = (fitted, candidates), extent, quality
-        constants, trained = choose_constants(self.parts, *best)
-        constants = replace(constants, adaptation=chosen, adaptations=compared, word_matches=words)
-        return constants, trained
+    def constant_choice(self) -> ConstantChoice:
+        """What chooses the constants on the folds."""
+        return ConstantChoice(
+            self.parts, self.fold_encoding, self.folds, self.training, self._own_pairs(), self.stages.report
+        )
 
-    def promising_extents(self, folds: list[Fold], encoders: list[Encoder], words: float) -> list[float]:
-        """The extents of the adaptation to compare in full: those at which the encoder alone is not hopeless."""
-        extents = self.fold_encoding.extents
-        if len(extents) == 1:
-            return list(extents)
-        found = {extent: self._encoder_alone(folds, encoders, extent, words) for extent in extents}
-        listed = ", ".join(f"{extent:g}: {quality:.1f}" for extent, quality in found.items())
-        self.stages.report(f"adaptation by extent, encoder alone on pseudo-novel items: {listed}")
-        return [extent for extent in extents if found[extent] >= max(found.values()) - HOPELESS]
+    def _default_constants(self) -> Constants:
+        constants, given = default_constants(self.parts), self.config.adapter
+        constants.pseudo_novel["skipped"] = TOO_FEW if self.config.folds else "not asked for"
+        extent = 1.0 if given.extent is None else given.extent
+        return replace(constants, adaptation=extent, word_matches=given.word_matches or 0.0)
 
-    def choose_word_matches(self, folds: list[Fold], encoders: list[Encoder]) -> float:
-        """How much word matches count: what the encoder alone finds best with, where clearly better than none."""
-        weights = self.fold_encoding.word_weights
-        if len(weights) == 1:
-            return weights[0]
-        extent = self.fold_encoding.extents[0]
-        found = {weight: self._encoder_alone(folds, encoders, extent, weight) for weight in weights}
-        best = max(found, key=lambda weight: found[weight])
-        chosen = best if found[best] >= found[0.0] + WORTH_WORDS else 0.0
-        listed = ", ".join(f"{weight:g}: {quality:.1f}" for weight, quality in found.items())
-        self.stages.report(f"word matches by weight, encoder alone on pseudo-novel items: {listed}")
-        return chosen
-
-    def _encoder_alone(
-        self, folds: list[Fold], encoders: list[Encoder], extent: float, words: float
-    ) -> float:
-        """How well the encoder by itself ranks the items of the folds, in the mean, percent."""
-        data, excluded = (self.observed, self.query_rows, self.clicks), self._own_pairs()
-        found = [
-            encoder_quality(
-                self.fold_encoding,
-                self.fold_encoding.adapt(encoder, extent, words),
-                fold,
-                *data,
-                self.config.seed,
-                excluded,
-            )
-            for encoder, fold in zip(encoders, folds, strict=True)
-        ]
-        return float(np.mean(found))
-
-    def learn_fold_encoders(self, folds: list[Fold]) -> list[Encoder]:
-        """Per fold, an encoder that has not seen its pseudo-novel items and held-out queries."""
-        data = (self.observed, self.query_rows, self.clicks)
-        return [learn_fold_encoder(self.parts, self.fold_encoding, fold, *data) for fold in folds]
-
-    def fit_folds(
-        self,
-        folds: list[Fold],
-        encoders: list[Encoder],
-        extent: float = 1.0,
-        words: float = 0.0,
-        *,
-        keep_queries: bool = True,
-        scratch: Path | None = None,
-    ) -> list[FittedFold]:
-        """Everything but the generator, fitted for each fold with its encoder, adapted as far as `extent` says. Queries
-        are kept for a generator to learn from; `scratch` is a folder for large folds, None keeps all in memory."""
-        data = (self.observed, self.query_rows, self.clicks)
-        excluded = self._own_pairs()
-        fitted, several = [], len(folds) * len(self.fold_encoding.extents) > 1
-        for fold, encoder in zip(folds, encoders, strict=True):
-            adapted = self.fold_encoding.adapt(encoder, extent, words)
-            one = fit_fold(
-                self.parts, self.fold_encoding, adapted, fold, *data, excluded, keep_queries=keep_queries
-            )
-            if scratch is not None and several and one.nbytes >= LARGE_FOLD:
-                one = one.on_disk(Path(mkdtemp(dir=scratch)))
-            fitted.append(one)
-        return fitted
-
-    def tuning_folds(self) -> list[Fold]:
+    @cached_property
+    def folds(self) -> list[Fold]:
         """The folds to choose constants on; of a base that has learnt from clicks, of items that it held out."""
         config = self.config
         record = self.base_record
         if record is None or not record.learnt_from_clicks or not config.folds:
-            training = (self.observed, self.query_rows, self.clicks)
-            folds = draw_folds(self.dataset, training, config.folds, config.seed)
+            folds = draw_folds(self.dataset, self.training, config.folds, config.seed)
             if folds and folds[0].follows_time:
                 self.stages.report(f"folds: {len(folds)} windows of time, the newest items play novel")
             return folds
-        data = (self.observed, self.query_rows, self.clicks)
-        folds = known_folds(record, self.dataset, data, config.folds, config.seed)
+        folds = known_folds(record, self.dataset, self.training, config.folds, config.seed)
         self.stages.report(
             "the base encoder has learnt from clicks: constants are "
             + ("chosen on items it held out" if folds else "the defaults, for it held too few items out")

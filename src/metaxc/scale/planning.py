@@ -20,8 +20,8 @@ from metaxc.data.folds import NOVEL_SHARES, SHARE
 from metaxc.errors import ConfigError
 from metaxc.index.array_search import INDEX_FROM
 from metaxc.irene import SIZES, IreneConfig
+from metaxc.irene.constant_choice import LARGE_FOLD
 from metaxc.irene.model_parts import ConfiguredParts
-from metaxc.irene.training_run import LARGE_FOLD
 from metaxc.scale.learning_costs import (
     FINE_TUNING_MEMORY,
     fine_tuning_seconds,

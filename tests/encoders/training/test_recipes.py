@@ -84,6 +84,33 @@ def test_held_out_and_novel_items_are_not_trained_on(dataset, tiny, tmp_path, mo
     np.testing.assert_array_equal(seen["clicks"].toarray(), expected[expected.any(axis=1)])
 
 
+@pytest.mark.parametrize(("place", "expected"), [(0, 100.0), (1, 50.0)])
+def test_the_validation_score_is_the_mean_of_precision_and_recall(
+    place, expected, dataset, tiny, tmp_path, monkeypatch
+):
+    """An answer in the second place is found among the first ten, but it is not the first."""
+    import metaxc.encoders.training.recipes as recipes
+
+    held = recipes._hold_out(dataset, EncoderTraining(**QUICK), None)
+    queries, items = held.validation_clicks.shape
+    order = np.ones((queries, items), np.float32)
+    for query in range(queries):
+        answers = held.validation_clicks[[query]].indices
+        others = np.setdiff1d(np.arange(items), answers)
+        order[query, answers], order[query, others[:place]] = 2, 3
+    embeddings = {"query": np.eye(queries, dtype=np.float32), "item": np.ascontiguousarray(order.T)}
+    monkeypatch.setattr(recipes, "embed_all", lambda encoder, side, rows: embeddings[side])
+    scores = []
+
+    def spy(encoder, clicks, batches, config, *, validate, **rest):
+        scores.append(validate(encoder))
+        return recipes.TrainingHistory([1.0])
+
+    monkeypatch.setattr(recipes, "train", spy)
+    train_encoder(dataset, EncoderTraining(**QUICK), tmp_path / "e", base=tiny)
+    assert scores == [expected]
+
+
 def test_constants_are_chosen_on_the_held_out_items(dataset, tiny, tmp_path, monkeypatch):
     lines = []
     record = train_encoder(dataset, EncoderTraining(**QUICK), tmp_path / "e", base=tiny)

@@ -60,10 +60,8 @@ def test_the_note_has_the_budget_and_the_best_step(tmp_path):
     )
     record.write(tmp_path)
     note = describe_training(SimpleNamespace(folder=tmp_path))
-    assert (
-        note
-        == "encoder: best after 20 of 40 steps (R@10 of held-out items 50.0 after 0, 61.3 after 20, 60.0 after 40)"
-    )
+    curve = "mean of P@1 and R@10 on held-out items 50.0 after 0, 61.3 after 20, 60.0 after 40"
+    assert note == f"encoder: best after 20 of 40 steps ({curve})"
 
 
 def test_the_passes_are_the_contexts(shop_context):

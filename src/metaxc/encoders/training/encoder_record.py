@@ -147,7 +147,7 @@ class EncoderRecord(BaseModel):
     )
     losses: list[float] = Field(description="the loss, averaged over spans of steps")
     validation: list[tuple[int, float]] = Field(
-        description="step and zero-shot R@10 on the held-out items, percent",
+        description="step and mean of zero-shot P@1 and R@10 on held-out items, percent; R@10 alone in older files",
         validation_alias=AliasChoices("validation", "judged"),  # older files have the second
     )
 

@@ -53,7 +53,7 @@ from metaxc.encoders.training.text_pairs import build_text_pairs
 from metaxc.encoders.training.trainer import DualEncoder, TrainingHistory, Validate, embed_all, train
 from metaxc.encoders.training.transformer_training import TransformerDualEncoder, has_bfloat16
 from metaxc.index.topk import top_k
-from metaxc.metrics import hits, recall, relevant_counts
+from metaxc.metrics import mean_precision_and_recall
 
 MAX_VALIDATION_QUERIES, MAX_VALIDATION_ITEMS = 1_000, 2_000
 """Held-out queries and items of one validation: seconds of encoding on a CPU, and a standard error of 1.5 points."""
@@ -289,7 +289,7 @@ def _choose_parts(
 
 
 def _build_validation(data: _TrainingData) -> Validate:
-    """The validation score: zero-shot R@10, percent, of held-out queries among held-out items."""
+    """The validation score: the mean of P@1 and R@10, percent, of held-out queries among held-out items."""
     first_query, first_item = data.clicks.shape
     queries, items = data.validation_clicks.shape
 
@@ -297,8 +297,7 @@ def _build_validation(data: _TrainingData) -> Validate:
         query_embeddings = embed_all(encoder, "query", np.arange(first_query, first_query + queries))
         item_embeddings = embed_all(encoder, "item", np.arange(first_item, first_item + items))
         ranked = top_k(query_embeddings, item_embeddings, min(10, items))[0]
-        found = recall(hits(ranked, data.validation_clicks), relevant_counts(data.validation_clicks), 10)
-        return 100 * float(found.mean())
+        return sum(mean_precision_and_recall(ranked, data.validation_clicks, 10)) / 2
 
     return validate
 

@@ -47,7 +47,8 @@ def describe_training(encoder: Pretrained) -> str:
     if not record.validation:
         return f"encoder: {record.steps} steps, nothing held out"
     curve = ", ".join(f"{score:.1f} after {step}" for step, score in record.validation)
-    return f"encoder: best after {record.best_step} of {record.steps} steps (R@10 of held-out items {curve})"
+    best = f"best after {record.best_step} of {record.steps} steps"
+    return f"encoder: {best} (mean of P@1 and R@10 on held-out items {curve})"
 
 
 def _settings(recipe: str, what: str) -> Callable[[Context], Settings]:
