@@ -135,9 +135,10 @@ class TestPaper:
             "training": {"depth": 2},
             "classifiers": "one_vs_all",
             "folds": 0,
+            "fine_tuning": None,
         }
         config = _config(given, "default", paper=True)
-        changes = {"seed": 3, "neighbours": 5, "training": {"depth": 2}}
+        changes = {"seed": 3, "neighbours": 5, "training": {"depth": 2}, "fine_tuning": None}
         assert config == Irene.paper(**changes).config
 
 

@@ -8,7 +8,10 @@ from metaxc.classifiers import OneVsAllConfig, QueryTransformer
 from metaxc.data import ClickLog, Dataset, Texts
 from metaxc.emmett import Emmett
 from metaxc.emmett.query_tower_export import export_query_tower
-from metaxc.encoders import Vectors
+from metaxc.encoders import Pretrained, Vectors
+from metaxc.encoders.training import EncoderTraining
+from metaxc.encoders.training.encoder_record import EncoderRecord
+from metaxc.encoders.training.recipes import train_encoder
 from metaxc.errors import ConfigError
 from metaxc.evaluation import evaluate, model_search
 from metaxc.generators import gather
@@ -106,6 +109,32 @@ def test_the_model_of_texts_is_exported_with_its_query_layer(shop, tiny, tmp_pat
     queries = dataset.test.queries.texts[:4]
     found = SentenceTransformer(str(tmp_path / "tower")).encode_query(queries)
     np.testing.assert_allclose(found, trained.encode_queries(queries), atol=1e-4)
+
+
+class TestEncoder:
+    """The paper's encoder has learnt from the clicks, by NGAME."""
+
+    @pytest.fixture
+    def dataset(self, shop, monkeypatch):
+        monkeypatch.setattr("metaxc.data.folds.FEWEST_QUERIES", 10)  # the shop is small
+        quick = EncoderTraining(recipe="ngame", steps=60, batch=16, learning_rate=3e-3)
+        monkeypatch.setattr("metaxc.irene.config.PAPER_ENCODER", quick)
+        return shop.with_novel([name for name in shop.items.ids if name.endswith("-wild")])
+
+    def test_it_is_trained_on_the_clicks_of_all_observed_items(self, dataset, tiny, tmp_path):
+        model = Irene.paper(base=str(tiny), backend="torch", **QUICK).fit(dataset, stages=tmp_path)
+        record = EncoderRecord.load(model.encoder.folder)
+        assert record.recipe["recipe"] == "ngame"
+        assert record.held_items == []
+        first = EncoderRecord.load(tmp_path / "fine-tune-fold" / "encoder")
+        assert first.held_items  # they decide after how many steps to stop
+        assert model.encoder.weights != Pretrained(tiny).weights
+
+    def test_one_that_has_learnt_from_clicks_is_left_as_it_is(self, dataset, tiny, tmp_path):
+        train_encoder(dataset, EncoderTraining(steps=2, batch=16), tmp_path / "trained", base=tiny)
+        base = Pretrained(tmp_path / "trained")
+        model = Irene.paper(base=str(base.folder), backend="torch", **QUICK).fit(dataset)
+        assert model.encoder.weights == base.weights
 
 
 def test_the_control_is_trained_and_served_without_neighbours(world):

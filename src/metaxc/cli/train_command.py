@@ -36,7 +36,7 @@ IRENE = "metaxc.irene.config:IreneConfig"
 CURVE_METRICS = ("P@1", "R@10", "novel R@10")
 PAPER_LEAVES_OPEN = ("base", "prompts", "backend", "neighbours", "training.depth", "seed")
 """Fields of the configuration that can be given with --paper: what it trains on, and the K and D of its ablations."""
-PAPER_OPTIONS = "--base, its prompts, --backend, --neighbours, --depth and --seed"
+PAPER_OPTIONS = "--base, its prompts, --backend, --fine-tuning 0, --neighbours, --depth and --seed"
 KINDS = ("adapted", "static", "pretrained", "vectors")
 QUERY_SIDE = ("base", "adapter", "expansion_queries", "exposure", "seed")
 """Fields of the configuration that can be given with --keep-items; the others decide the item side."""
@@ -315,7 +315,9 @@ def _config(given: dict[str, Any], size: str, paper: bool) -> IreneConfig:
         opened = {
             path.split(".")[0] for path in PAPER_LEAVES_OPEN
         }  # what else was given says what the paper says
-        given = {name: value for name, value in given.items() if name in opened}
+        given = {
+            name: value for name, value in given.items() if name in opened or _keeps_encoder(name, value)
+        }
     try:
         return IreneConfig.model_validate(merge_settings(start, given))
     except ValidationError as error:
@@ -326,7 +328,7 @@ def _check_paper(given: dict[str, Any], size: str, paper: dict[str, Any]) -> Non
     """Raise where an option says something else than the paper, which --paper would have to ignore."""
     ignored = [f"--size {size}"] if size != "default" else []
     for name, value in given.items():
-        if name in PAPER_LEAVES_OPEN:
+        if name in PAPER_LEAVES_OPEN or _keeps_encoder(name, value):
             continue
         nested = isinstance(value, dict) and isinstance(paper[name], dict)
         for option, one in value.items() if nested else [(name, value)]:
@@ -341,6 +343,11 @@ def _check_paper(given: dict[str, Any], size: str, paper: dict[str, Any]) -> Non
             expected=f"with --paper only {PAPER_OPTIONS}",
             fix="leave --paper out, or these options; with --encoder FOLDER, give --no-adapter too",
         )
+
+
+def _keeps_encoder(name: str, value: Any) -> bool:
+    """Whether an option leaves the encoder as it is, which the paper's system can be trained on too."""
+    return name == "fine_tuning" and value is None
 
 
 def _paper_value(paper: dict[str, Any], name: str) -> Any:

@@ -24,6 +24,10 @@ FINE_TUNED_QUERIES = (1_000, 100_000)
 """Training queries, at least and at most, with which the transformer is fine-tuned unless the user says otherwise. With
 more, the adapter learns by itself what so few steps teach a transformer, and to embed all texts twice takes hours."""
 
+PAPER_ENCODER = EncoderTraining(recipe="ngame", steps=300, passes=3.0)
+"""The training of the encoder under the paper's own system, which has it trained on the clicks to convergence; here it
+ends early where held-out items no longer gain, and after minutes on two cores at the latest."""
+
 TRANSFORMERS = ("transformer", "post_norm")
 """The generators that are transformers."""
 
@@ -72,11 +76,11 @@ class IreneConfig(BaseModel):
         description="what computes the pretrained encoder; auto: the fastest that agrees with torch on a sample of the "
         "texts",
     )
-    fine_tuning: EncoderTraining | Literal["auto"] | None = Field(
+    fine_tuning: EncoderTraining | Literal["auto", "paper"] | None = Field(
         "auto",
         description="how the pretrained encoder is fine-tuned on the clicks before all else; auto: briefly, where it "
-        f"is adapted and there are {FINE_TUNED_QUERIES[0]:,} to {FINE_TUNED_QUERIES[1]:,} training queries; None: not "
-        "at all",
+        f"is adapted and there are {FINE_TUNED_QUERIES[0]:,} to {FINE_TUNED_QUERIES[1]:,} training queries; paper: by "
+        "NGAME; both leave an encoder that has learnt from clicks as it is; None: not at all",
     )
     adapter: AdapterConfig = Field(
         default_factory=AdapterConfig, description="how the encoder is adapted to the clicks"
@@ -158,6 +162,8 @@ class IreneConfig(BaseModel):
 
     def planned_fine_tuning(self, queries: int) -> EncoderTraining | None:
         """How the pretrained encoder is fine-tuned where there are so many training queries; None for not at all."""
+        if self.fine_tuning == "paper":
+            return PAPER_ENCODER
         if self.fine_tuning != "auto":
             return self.fine_tuning
         fewest, most = FINE_TUNED_QUERIES

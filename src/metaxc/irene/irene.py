@@ -35,7 +35,7 @@ from metaxc.irene.training_run import TrainingRun, pretrained_encoder
 
 PAPER: dict[str, Any] = {
     "encoder": "pretrained",
-    "fine_tuning": None,
+    "fine_tuning": "paper",
     "classifiers": {
         "epochs": 40,
         "most_steps": 4_000,
@@ -113,8 +113,8 @@ class Irene:
         """The paper's own choices, and what is sensible where it is silent (docs/paper.md); the arguments are those of
         `Irene`.
 
-        The work is bounded: at most 4,000 steps for the classifiers and 1,500 for the generator, fewer where few passes
-        over the data are enough or where held-out data no longer gain.
+        The work is bounded: at most 300 steps for the encoder, 4,000 for the classifiers and 1,500 for the generator,
+        fewer where few passes over the data are enough or where held-out data no longer gain.
         """
         return cls(IreneConfig.model_validate(PAPER), **kwargs)
 

@@ -84,7 +84,7 @@ class TrainingRun:
         if self.encoder is not None:
             return None
         trained = self.base_record is not None and self.base_record.learnt_from_clicks
-        if trained and self.config.fine_tuning == "auto":
+        if trained and isinstance(self.config.fine_tuning, str):  # by a rule, not by the user's own settings
             return None
         return self.config.planned_fine_tuning(len(self.query_rows))
 
@@ -94,14 +94,15 @@ class TrainingRun:
         config, how = self.config, self.fine_tuning
         if how is None:
             return Bases(config.base, config.base)
-        if not self.folds:
+        folds = self.folds or draw_folds(self.dataset, self.training, 1, config.seed)
+        if not folds:
             self.stages.report(f"the encoder is not fine-tuned: {TOO_FEW}")
             return Bases(config.base, config.base)
         how = how.model_copy(update={"seed": config.seed})
         return fine_tune_base(
             config.base,
             self.dataset,
-            Fold.covering(self.folds),
+            Fold.covering(folds),
             len(self.query_rows),
             how,
             self.stages,
@@ -117,8 +118,8 @@ class TrainingRun:
 
     @cached_property
     def fold_encoding(self) -> Encoding:
-        """The same for the folds."""
-        same = self.bases.fold == self.bases.model
+        """The same for the folds, where there are any."""
+        same = self.bases.fold == self.bases.model or not self.folds
         return self.encoding if same else self._embed_texts(self.bases.fold)
 
     def _embed_texts(self, base_name: str) -> Encoding:

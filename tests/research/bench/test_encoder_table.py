@@ -86,4 +86,4 @@ def test_the_papers_row_is_the_papers_configuration_on_the_trained_encoder(shop_
     with pytest.raises(StoppedError):
         row.run(shop_context)
     encoder, _ = shop_context.recipe_encoder(recipe_training(shop_context, "maclr"))
-    assert seen == [Irene.paper(base=str(encoder.folder)).config]
+    assert seen == [Irene.paper(base=str(encoder.folder), fine_tuning=None).config]

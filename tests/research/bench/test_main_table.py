@@ -55,10 +55,10 @@ class TestMain:
         assert evaluate_model(with_vectors(model, vectors), world.dataset)["zero_shot"]["P@1"] > 95
         assert model.vectors is not vectors
 
-    def test_the_papers_row_is_the_papers_configuration(self, context):
-        [row] = select_rows(get_table("main"), "IRENE*")
-        recipe = IreneConfig(**row.settings(context)["recipe"])
-        assert recipe == Irene.paper().config
+    def test_the_papers_rows_are_the_papers_configuration(self, context):
+        trained, frozen = select_rows(get_table("main"), "IRENE*")
+        recipes = [IreneConfig(**row.settings(context)["recipe"]) for row in (trained, frozen)]
+        assert recipes == [Irene.paper().config, Irene.paper(fine_tuning=None).config]
 
     def test_the_default_model_is_trained_once(self, context, monkeypatch):
         assert context.default is context.default

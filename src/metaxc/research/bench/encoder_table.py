@@ -84,7 +84,7 @@ def _model_row(name: str, recipe: str, group: str, changes: dict[str, Any], shar
 
 def encoder_table() -> Table:
     """The rows of `metaxc bench encoders`."""
-    paper = Irene.paper().config.model_dump(exclude={"base", "seed"})
+    paper = Irene.paper(fine_tuning=None).config.model_dump(exclude={"base", "seed"})
     rows = []
     for recipe in RECIPES:
         name, shared = recipe.upper(), SharedModel(f"{recipe} encoder", ENCODER_COST)
