@@ -35,7 +35,7 @@ def measure_prices(
     found: dict[str, list[dict[str, Any]]] = {}
     for rule, wanted in (("as in training", alone), ("novel items alone", no_slices)):
         for price in PRICES:
-            choice = choose_calibration(shortlists, wanted, start=start, cost=price)
+            choice = choose_calibration(shortlists, wanted, start=start, cost=price, gain_share=0.0)
             row = {
                 "price": price,
                 "best mean": choice.best_mean,

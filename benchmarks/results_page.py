@@ -2,8 +2,9 @@
 
     python benchmarks/results_page.py
 
-Reads benchmarks/results/bench/*.jsonl and replaces the text between the two marker comments; the rest of the page is
-written by hand and stays. Rows that other code has measured, or that do not name their code, are left out and counted.
+Reads benchmarks/results/bench/*.jsonl and replaces the text between the marker comments, findings above and tables
+below; the rest of the page is written by hand and stays. Rows that other code has measured, or that do not name their
+code, are left out and counted.
 """
 
 from __future__ import annotations
@@ -13,13 +14,19 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from results_findings import render_findings
+
 from metaxc.errors import DataError
 from metaxc.research.bench import Record, read_records
 from metaxc.research.bench.tables import render_markdown, split_by_code
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+FINDINGS_BEGIN, FINDINGS_END = "<!-- findings: begin -->", "<!-- findings: end -->"
 
 START = f"""# Results
+
+{FINDINGS_BEGIN}
+{FINDINGS_END}
 
 `metaxc bench all` writes one result file per data set to `benchmarks/results/bench`; `benchmarks/results_page.py`
 builds this page from them and shows the rows of the present code only. All values are percent. *Zero-shot* ranks the
@@ -68,13 +75,13 @@ def paper_gains() -> str:
     return "\n".join(lines) + "\n"
 
 
-def replace_tables(page: str, content: str) -> str:
-    """The page with `content` between the markers; a page without them is an error."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+def replace_between(page: str, first: str, last: str, content: str) -> str:
+    """The page with `content` between two markers; a page without them is an error."""
+    before, begin, rest = page.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise DataError("The page has no markers", expected=f"{BEGIN} and, below it, {END}")
-    return f"{before}{BEGIN}\n\n{content}\n{END}{after}"
+        raise DataError("The page has no markers", expected=f"{first} and, below it, {last}")
+    return f"{before}{first}\n\n{content}\n{last}{after}"
 
 
 def main() -> None:
@@ -91,7 +98,8 @@ def main() -> None:
     parts = (describe_left_out(others), render_markdown(current), paper_gains())
     content = "\n".join(part for part in parts if part.strip())
     page = options.page.read_text(encoding="utf-8") if options.page.exists() else START
-    options.page.write_text(replace_tables(page, content), encoding="utf-8")
+    page = replace_between(page, FINDINGS_BEGIN, FINDINGS_END, render_findings(current))
+    options.page.write_text(replace_between(page, BEGIN, END, content), encoding="utf-8")
     print(f"{options.page}: {len(current)} lines of results, {len(others)} rows left out")
 
 

@@ -128,8 +128,22 @@ class TestNovelItems:
             steps = max(place(setting)["exposure"], 0)
             return flat(80 - 0.25 * steps, novel=5.0 * steps)
 
-        found = choose_calibration([Landscape(quality)], flat(70, novel=alone), cost=cost)
+        found = choose_calibration([Landscape(quality)], flat(80, novel=alone), cost=cost)
         assert found.quality.novel == expected
+
+    @pytest.mark.parametrize(
+        ("gain", "cost", "expected"),
+        [(0.0, 0.5, 0.5), (10.0, 0.5, 2.5), (10.0, 0.0, 0.0), (-10.0, 0.5, 0.5)],
+    )
+    def test_the_more_is_gained_over_the_encoder_the_more_is_paid(self, gain, cost, expected):
+        """Each step of the exposure costs a quarter of a point."""
+
+        def quality(setting):
+            steps = max(place(setting)["exposure"], 0)
+            return flat(80 - 0.25 * steps, novel=5.0 * steps)
+
+        found = choose_calibration([Landscape(quality)], flat(80 - gain), cost=cost)
+        assert found.best_mean - found.quality.mean == pytest.approx(expected)
 
     def test_the_mean_over_the_folds_decides(self):
         """What novel items cost in one fold is more than what is allowed, in the mean of both it is not."""

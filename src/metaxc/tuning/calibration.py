@@ -1,7 +1,8 @@
 """How items with many, few and no clicks rank together: the search for the constants of the item vector.
 
 The objective: the best mean of overall P@1 and R@10; then, of all settings within a given cost of it, the one under
-which novel items are found best among all others. Most of that is free: many settings tie in the mean, and among these
+which novel items are found best among all others. The more the model gains over its encoder alone, the more of it may be
+spent (`GAIN_SHARE`). Most of that is free: many settings tie in the mean, and among these
 novel items may vanish or be found (docs/decisions.md). Where novel items would still be found less often than by the
 encoder alone, more is given up, just enough that they are not. What novel items gain must not be taken from items with
 a few clicks: where a slice of items by clicks is found less often than by the encoder alone, that counts against a
@@ -28,6 +29,11 @@ from metaxc.tuning.shortlists import LEAST_AGE, Setting, Shortlist
 
 COST = 0.5
 """Points of overall accuracy (mean of P@1 and R@10) that may be given up so that novel items are found."""
+
+GAIN_SHARE = 0.4
+"""How much larger the cost may be for each point of overall accuracy that the best setting gains over the encoder alone:
+half a point becomes half a point and a fifth of the gain. Where much is gained a half point buys few novel items; where
+little is, nothing more is spent (docs/decisions.md)."""
 
 NOVEL_FLOOR = 3.0
 """Times the cost that may be given up in addition so that novel items are found as often as by the encoder alone."""
@@ -160,6 +166,7 @@ def choose_calibration(
     strength: float | None = None,
     exposure: float | None = None,
     cost: float = COST,
+    gain_share: float = GAIN_SHARE,
     thorough: bool = True,
 ) -> CalibrationChoice:
     """Choose the constants by the objective above, in the mean over the folds.
@@ -171,6 +178,7 @@ def choose_calibration(
         strength: The strength of the neighbours, where it is given and not to be chosen.
         exposure: The exposure, where it is given and not to be chosen.
         cost: Points of overall accuracy that may be given up for novel items.
+        gain_share: How much larger that may be for each point that is gained over the encoder alone.
         thorough: Search from several starts, to take the result; otherwise from one, to compare generators or encoders.
     """
     fixed = {
@@ -183,7 +191,8 @@ def choose_calibration(
         fresh = {"freshness_days": max(usual, LEAST_AGE), "exposure": FRESH_EXPOSURE}
         first = Setting(first.calibration.model_copy(update=fresh), first.strength)
     best = search.climb(_nearest_steps(first), lambda found: (found.mean,))
-    enough = search.quality(best).mean - cost
+    most = search.quality(best).mean
+    enough = most - cost * (1 + gain_share * max(most - alone.mean, 0.0))
 
     def novel_first(found: MixedQuality) -> tuple[float, ...]:
         if found.mean < enough:

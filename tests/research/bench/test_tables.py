@@ -51,25 +51,23 @@ def test_names_are_unique_and_settings_differ(name, context):
 
 
 @pytest.fixture
-def page():
+def page(monkeypatch):
     """The script benchmarks/results_page.py."""
-    file = Path(__file__).parents[3] / "benchmarks" / "results_page.py"
-    spec = importlib.util.spec_from_file_location("results_page", file)
-    page = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(page)
-    return page
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
+    return importlib.import_module("results_page")
 
 
 def test_the_page_keeps_what_is_written_by_hand(page):
-    old = page.replace_tables("by hand\n" + page.START + "also by hand\n", "old numbers")
-    new = page.replace_tables(old, "new numbers")
+    marks = page.BEGIN, page.END
+    old = page.replace_between("by hand\n" + page.START + "also by hand\n", *marks, "old numbers")
+    new = page.replace_between(old, *marks, "new numbers")
     assert "old numbers" in old
     assert new == old.replace("old numbers", "new numbers")
     assert new.startswith("by hand\n")
     assert new.endswith("also by hand\n")
     assert "| LF-AOL-270K-10 | 30.9 → 36.5 (+5.6) | 54.2 → 59.6 (+5.4) |" in page.paper_gains()
     with pytest.raises(DataError, match="no markers"):
-        page.replace_tables("nothing", "numbers")
+        page.replace_between("nothing", *marks, "numbers")
 
 
 def test_the_page_shows_rows_of_the_present_code_and_counts_the_others(page, tmp_path, monkeypatch):
@@ -98,6 +96,73 @@ def test_the_page_shows_rows_of_the_present_code_and_counts_the_others(page, tmp
     assert not any(f"| {name}" in text for name in ("BM25 | 11", "TF-IDF", "ZestXML", "metaxc", "a row"))
     assert "are left out: 4 in all, 4 of shop." in text
     assert page.describe_left_out([]) == ""
+
+
+def compared(row, data, difference, low, high, values=(50.0,) * 6):
+    """A line of the main table with the same difference to the default in every column."""
+    one = {"difference": difference, "low": low, "high": high}
+    settings = ("zero_shot", "generalized", "novel", "observed")
+    kinds = {kind: {"R@10": value} for kind, value in zip(("novel", "observed"), values[4:], strict=True)}
+    return {
+        "table": "main",
+        "row": row,
+        "data": data,
+        "versus_default": {setting: {"P@1": one, "R@10": one} for setting in settings},
+        "metrics": {
+            "zero_shot": dict(zip(("P@1", "R@10"), values[:2], strict=True)),
+            "generalized": {**dict(zip(("P@1", "R@10"), values[2:4], strict=True)), **kinds},
+        },
+    }
+
+
+class TestFindings:
+    """A row's difference to the default is what the default loses."""
+
+    def test_gains_and_losses_are_counted_and_shown(self, page):
+        text = page.render_findings(
+            [
+                compared("adapted encoder alone", "shop", -2.0, -3.0, -1.0),
+                compared("adapted encoder alone", "farm", 4.0, 2.0, 6.0),
+                compared("adapted encoder alone", "zoo", 1.0, -1.0, 3.0),
+            ]
+        )
+        assert (
+            "Of 18 differences 6 are gains beyond the interval and 6 losses (farm zero-shot P@1, farm" in text
+        )
+        assert "| shop | **+2.0 (1.0 to 3.0)** |" in text
+        assert "| farm | **-4.0 (-6.0 to -2.0)** |" in text
+        assert "| zoo | -1.0 (-3.0 to 1.0) |" in text
+        assert (
+            "farm: adapted encoder alone (zero-shot P@1 +4.0, zero-shot R@10 +4.0, all items P@1 +4.0,"
+            in text
+        )
+        assert "**2. Where something else is better.**" in text
+
+    def test_oracles_and_differences_within_the_interval_are_not_better(self, page):
+        text = page.render_findings(
+            [compared("oracle (adapted)", "shop", 9.0, 8.0, 10.0), compared("BM25", "shop", 1.0, -1.0, 3.0)]
+        )
+        assert "None, in none of these columns." in text
+
+    def test_the_size_best_is_held_against_the_better_of_two(self, page):
+        practice = "fine-tuned sentence-transformers"
+        rows = [
+            compared(
+                "metaxc --size best", "shop", 0.0, -1.0, 1.0, values=(50.0, 60.0, 50.0, 50.0, 50.0, 50.0)
+            ),
+            compared(practice, "shop", 0.0, -1.0, 1.0, values=(50.0, 59.0, 40.0, 40.0, 40.0, 40.0)),
+            compared(
+                f"{practice} + BM25 (RRF)",
+                "shop",
+                0.0,
+                -1.0,
+                1.0,
+                values=(50.0, 61.0, 40.0, 40.0, 40.0, 40.0),
+            ),
+        ]
+        assert "in: shop zero-shot R@10 (60.0 against 61.0)." in page.render_findings(rows)
+        assert "On 1 of 1 data sets it is at least as good" in page.render_findings(rows[:2])
+        assert "Not measured." in page.render_findings(rows[:1])
 
 
 def test_each_row_is_judged_by_its_own_sources():
