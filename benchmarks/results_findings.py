@@ -46,7 +46,7 @@ COMPARISONS = (
     Comparison(
         "What the meta-classifiers add to the same encoder",
         "adapted encoder alone",
-        "Classifiers, meta-classifiers, calibration and query expansion together, and freshness where clicks have times.",
+        "Classifiers, meta-classifiers, calibration, query expansion and, where clicks have times, freshness together.",
     ),
     Comparison("What a brief fine-tuning of the transformer brings", "metaxc --fine-tuning 0"),
     Comparison(
