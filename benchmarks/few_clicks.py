@@ -1,10 +1,10 @@
-"""Do items with a few clicks keep, on a fold that was not seen, what the constants promise them? Compared on folds.
+"""Do novel items, and items with a few clicks, keep on a fold that was not seen what the constants promise them?
 
     python benchmarks/few_clicks.py DATA... --encoders FOLDER --cache FOLDER --out FILE
 
 The constants of the calibration are chosen on all folds but one and judged on that one, in turn, under several rules
-(`metaxc.tuning.calibration`): what a slice of items by clicks that is below the encoder alone counts, and what may be
-paid for it. The figures are the means over the folds that judge, minus the encoder alone. No test query is used.
+(`metaxc.tuning.calibration`): what may be paid for novel items, what a slice of items by clicks that is below the
+encoder alone counts, and what may be paid for it. The figures are the means over the folds that judge, minus the encoder alone. No test query is used.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from metaxc.tuning.qualities import mean_mixed_quality
 
 RULES: dict[str, dict[str, float]] = {
     "as chosen": {},
-    "weight 1, half a point": {"SLICE_WEIGHT": 1.0, "SLICE_COST": 0.5},
+    "half a point, whatever is gained": {"GAIN_SHARE": 0.0},
+    "a fifth of the gain": {"GAIN_SHARE": 0.4},
+    "weight 1, half a point": {"GAIN_SHARE": 0.0, "SLICE_WEIGHT": 1.0, "SLICE_COST": 0.5},
 }
-"""Constants of `metaxc.tuning.calibration` that differ from the present ones; the second is the rule before."""
+"""Constants of `metaxc.tuning.calibration` that differ from the present ones; the others were rules before, or tried."""
 
 
 def subtract(found: MixedQuality, alone: MixedQuality) -> dict[str, Any]:
@@ -91,7 +93,7 @@ def main() -> None:
             slices = "  ".join(f"{one} {value:+.1f}" for one, value in found["by_clicks"].items())
             mean, novel = found["mean of P@1 and R@10"], found["novel R@10"]
             print(
-                f"{folder.name:15} {name:22} mean {mean:+.2f}  novel {novel:+.1f}  by clicks: {slices}",
+                f"{folder.name:15} {name:32} mean {mean:+.2f}  novel {novel:+.1f}  by clicks: {slices}",
                 flush=True,
             )
         merge_results(options.out, folder.name, row)

@@ -166,7 +166,7 @@ def choose_calibration(
     strength: float | None = None,
     exposure: float | None = None,
     cost: float = COST,
-    gain_share: float = GAIN_SHARE,
+    gain_share: float | None = None,
     thorough: bool = True,
 ) -> CalibrationChoice:
     """Choose the constants by the objective above, in the mean over the folds.
@@ -178,7 +178,8 @@ def choose_calibration(
         strength: The strength of the neighbours, where it is given and not to be chosen.
         exposure: The exposure, where it is given and not to be chosen.
         cost: Points of overall accuracy that may be given up for novel items.
-        gain_share: How much larger that may be for each point that is gained over the encoder alone.
+        gain_share: How much larger that may be for each point that is gained over the encoder alone; `GAIN_SHARE` when
+            None.
         thorough: Search from several starts, to take the result; otherwise from one, to compare generators or encoders.
     """
     fixed = {
@@ -192,7 +193,8 @@ def choose_calibration(
         first = Setting(first.calibration.model_copy(update=fresh), first.strength)
     best = search.climb(_nearest_steps(first), lambda found: (found.mean,))
     most = search.quality(best).mean
-    enough = most - cost * (1 + gain_share * max(most - alone.mean, 0.0))
+    share = GAIN_SHARE if gain_share is None else gain_share
+    enough = most - cost * (1 + share * max(most - alone.mean, 0.0))
 
     def novel_first(found: MixedQuality) -> tuple[float, ...]:
         if found.mean < enough:
