@@ -4,7 +4,8 @@
 
 The constants of the calibration are chosen on all folds but one and judged on that one, in turn, under several rules
 (`metaxc.tuning.calibration`): what may be paid for novel items, what a slice of items by clicks that is below the
-encoder alone counts, and what may be paid for it. The figures are the means over the folds that judge, minus the encoder alone. No test query is used.
+encoder alone counts, and what may be paid for it. The figures are the means over the folds that judge, minus the encoder
+alone. No test query is used.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ RULES: dict[str, dict[str, float]] = {
     "a fifth of the gain": {"GAIN_SHARE": 0.4},
     "weight 1, half a point": {"GAIN_SHARE": 0.0, "SLICE_WEIGHT": 1.0, "SLICE_COST": 0.5},
 }
-"""Constants of `metaxc.tuning.calibration` that differ from the present ones; the others were rules before, or tried."""
+"""Constants of `metaxc.tuning.calibration` that differ from the present ones; these were the rule before, or tried."""
 
 
 def subtract(found: MixedQuality, alone: MixedQuality) -> dict[str, Any]:

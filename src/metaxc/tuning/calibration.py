@@ -1,10 +1,10 @@
 """How items with many, few and no clicks rank together: the search for the constants of the item vector.
 
 The objective: the best mean of overall P@1 and R@10; then, of all settings within a given cost of it, the one under
-which novel items are found best among all others. The more the model gains over its encoder alone, the more of it may be
-spent (`GAIN_SHARE`). Most of that is free: many settings tie in the mean, and among these
-novel items may vanish or be found (docs/decisions.md). Where novel items would still be found less often than by the
-encoder alone, more is given up, just enough that they are not. What novel items gain must not be taken from items with
+which novel items are found best among all others. Most of that is free: many settings tie in the mean, and among these
+novel items may vanish or be found (docs/decisions.md). The more the model gains over its encoder alone, the more of it
+may be spent (`GAIN_SHARE`). Where novel items would still be found less often than by the encoder alone, more is given
+up, just enough that they are not. What novel items gain must not be taken from items with
 a few clicks: where a slice of items by clicks is found less often than by the encoder alone, that counts against a
 setting more than what novel items gain, and where it remains so, a little more accuracy is paid for these items alone.
 
@@ -31,9 +31,9 @@ COST = 0.5
 """Points of overall accuracy (mean of P@1 and R@10) that may be given up so that novel items are found."""
 
 GAIN_SHARE = 0.6
-"""How much larger the cost may be for each point of overall accuracy that the best setting gains over the encoder alone:
-half a point becomes half a point and three tenths of the gain, of which seven tenths stay. Where much is gained a half
-point buys few novel items; where little is, hardly more is spent (docs/decisions.md)."""
+"""How much larger the cost may be for each point of overall accuracy that the best setting gains over the encoder
+alone: half a point becomes half a point and three tenths of the gain, of which seven tenths stay. Where much is gained
+half a point buys few novel items; where little is, hardly more is spent (docs/decisions.md)."""
 
 NOVEL_FLOOR = 3.0
 """Times the cost that may be given up in addition so that novel items are found as often as by the encoder alone."""
