@@ -4,8 +4,8 @@
 
 The constants of the calibration are chosen on all folds but one and judged on that one, in turn, under several rules
 (`metaxc.tuning.calibration`): what may be paid for novel items, what a slice of items by clicks that is below the
-encoder alone counts, and what may be paid for it. The figures are the means over the folds that judge, minus the encoder
-alone. No test query is used.
+encoder alone counts, and what may be paid for it. The figures are the means over the folds that judge, minus those of
+the encoder alone. No test query is used.
 """
 
 from __future__ import annotations
