@@ -133,7 +133,7 @@ class TestNovelItems:
 
     @pytest.mark.parametrize(
         ("gain", "cost", "expected"),
-        [(0.0, 0.5, 0.5), (10.0, 0.5, 3.5), (10.0, 0.0, 0.0), (-10.0, 0.5, 0.5)],
+        [(0.0, 0.5, 0.5), (2.5, 0.5, 1.25), (10.0, 0.5, 2.0), (10.0, 0.0, 0.0), (-10.0, 0.5, 0.5)],
     )
     def test_the_more_is_gained_over_the_encoder_the_more_is_paid(self, gain, cost, expected):
         """Each step of the exposure costs a quarter of a point."""

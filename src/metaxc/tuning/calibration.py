@@ -35,6 +35,10 @@ GAIN_SHARE = 0.6
 alone: half a point becomes half a point and three tenths of the gain, of which seven tenths stay. Where much is gained
 half a point buys few novel items; where little is, hardly more is spent (docs/decisions.md)."""
 
+MOST_TIMES = 4.0
+"""How many times the cost may be spent at most: two points of half a point. On small data a model may gain twenty points
+over its encoder, and a third of that would be an overall accuracy that nobody would give."""
+
 NOVEL_FLOOR = 3.0
 """Times the cost that may be given up in addition so that novel items are found as often as by the encoder alone."""
 
@@ -194,7 +198,7 @@ def choose_calibration(
     best = search.climb(_nearest_steps(first), lambda found: (found.mean,))
     most = search.quality(best).mean
     share = GAIN_SHARE if gain_share is None else gain_share
-    enough = most - cost * (1 + share * max(most - alone.mean, 0.0))
+    enough = most - cost * min(1 + share * max(most - alone.mean, 0.0), MOST_TIMES)
 
     def novel_first(found: MixedQuality) -> tuple[float, ...]:
         if found.mean < enough:
