@@ -36,8 +36,8 @@ alone: half a point becomes half a point and three tenths of the gain, of which 
 half a point buys few novel items; where little is, hardly more is spent (docs/decisions.md)."""
 
 MOST_TIMES = 4.0
-"""How many times the cost may be spent at most: two points of half a point. On small data a model may gain twenty points
-over its encoder, and a third of that would be an overall accuracy that nobody would give."""
+"""How many times the cost may be spent at most: two points of half a point. On small data a model may gain twenty
+points over its encoder, and a third of that is more overall accuracy than anybody would give."""
 
 NOVEL_FLOOR = 3.0
 """Times the cost that may be given up in addition so that novel items are found as often as by the encoder alone."""
