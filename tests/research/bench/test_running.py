@@ -243,7 +243,7 @@ class TestAll:
         )
         main = [step.row.name for step in plan_rows([get_table("main")])]
         assert main[:3] == ["bare encoder", "TF-IDF", "BM25"]
-        assert main[-2:] == ["IRENE as in the paper", "metaxc --size best"]
+        assert main[-3:] == ["IRENE as in the paper", "IRENE as in the paper (frozen)", "metaxc --size best"]
         assert main.index("BM25") < main.index("metaxc") < main.index("IRENE as in the paper")
 
     def test_all_rows_run_and_a_second_run_resumes(self, context, tmp_path):
