@@ -128,6 +128,12 @@ class TestLearnedParts:
         assert many["classifiers"] == pytest.approx(4_000 * 512 * 5_632 * 6e-8)
         assert many["generator"] == pytest.approx(1_500 * 640 * 6e-4)
 
+    def test_the_papers_encoder_is_trained_and_embeds_all_texts_once(self):
+        trained, frozen = self.seconds(50_000), self.seconds(50_000, fine_tuning=None)
+        assert frozen.get("fine-tune") is None
+        assert trained["fine-tune"] > 0
+        assert trained["encode"] == frozen["encode"]
+
     def test_closed_forms_take_no_steps(self):
         workload = Workload(20_000, 18_000, 100_000, 300_000)
         plan = make_plan(workload, IreneConfig())

@@ -285,7 +285,7 @@ def _stage_seconds(workload: Workload, config: IreneConfig) -> dict[str, float]:
     """Seconds of each stage on one thread."""
     texts = workload.items + workload.queries
     wide, adapter = workload.dim / 384, config.adapter
-    encodings = 2 if config.planned_fine_tuning(workload.queries) else 1
+    encodings = 2 if config.folds and config.planned_fine_tuning(workload.queries) else 1
     steps = adapter.steps(workload.queries)
     slower = BIGRAM_STEP if config.encoder == "adapted" and adapter.bigrams else 1.0
     learn = 0.0 if config.encoder == "pretrained" else steps * STEP_SECONDS * wide * slower
