@@ -37,6 +37,11 @@ from metaxc.tuning.grids import (
 from metaxc.tuning.qualities import SLACK, MixedQuality, Quality, mean_mixed_quality
 from metaxc.tuning.shortlists import ENCODER_ALONE, FoldItems, Setting, Shortlist
 
+ENOUGH_QUERIES = 5_000
+"""Validation queries of all folds from which more may be spent on novel items where more is gained (`GAIN_SHARE`). With
+fewer, what the folds say of a gain of points is too uncertain: on a part of ha_commits with 1,889 the model fell below
+its encoder (docs/decisions.md)."""
+
 GATED_START = CombineChoice(neighbours=20, strength=0.5, temperature=0.1, neighbour_prior=10.0)
 """Many neighbours and the combine's defaults: which of them count, and how much, is learnt."""
 
@@ -245,6 +250,7 @@ def _calibrate(
         strength=None if free else start.strength,
         exposure=parts.exposure,
         cost=parts.exposure_cost,
+        gain_share=None if sum(len(one.rows) for one in shortlists) >= ENOUGH_QUERIES else 0.0,
         thorough=thorough,
     )
 
