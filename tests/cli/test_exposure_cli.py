@@ -92,7 +92,7 @@ class TestTrain:
     def test_the_help_text_is_the_configurations(self):
         shown = " ".join(run("train", "--help").stdout.split())
         assert "--exposure <float> Added to the score of an item without clicks" in shown
-        assert "that may be given up to find novel items; 60 % more for each point by which" in shown
+        assert "that may be given up to find novel items; on large data 60 % more for each point" in shown
 
 
 class TestEvaluate:
