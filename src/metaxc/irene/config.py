@@ -128,7 +128,8 @@ class IreneConfig(BaseModel):
         0.5,
         ge=0,
         description="points of overall accuracy (mean of P@1 and R@10) that may be given up to find novel items; on "
-        "large data 60 % more for each point by which the model is better than its encoder alone, four times as many at most",
+        "large data 60 % more for each point by which the model is better than its encoder alone, four times as many "
+        "at most",
     )
     seed: int = Field(0, ge=0, description="seed of everything random")
 
