@@ -62,12 +62,13 @@ COMPARISONS = (
 
 
 def main_rows(records: Sequence[Record]) -> dict[str, dict[str, Record]]:
-    """By data set, the latest record of each row of the main table."""
+    """By data set, the latest record of each row of the main table, where the default is among them: without it there is
+    nothing that the present code was compared with."""
     found: dict[str, dict[str, Record]] = {}
     for record in records:
         if record["table"] == "main":
             found.setdefault(record["data"], {})[record["row"]] = record
-    return dict(sorted(found.items()))
+    return {data: rows for data, rows in sorted(found.items()) if DEFAULT in rows}
 
 
 def gain(record: Record, setting: str, metric: str) -> tuple[float, float, float]:
@@ -139,6 +140,8 @@ def describe_best(rows: dict[str, dict[str, Record]]) -> str:
 def render_findings(records: Sequence[Record]) -> str:
     """The five findings as Markdown."""
     rows = main_rows(records)
+    if not rows:
+        return "No findings: the default is not measured on the present code.\n"
     parts = [
         "**Five findings.** Differences in points with the 95 % interval of a paired bootstrap over the test queries; "
         "bold where it excludes 0. One seed. *Novel* and *observed R@10* are of the ranking of all items.",

@@ -115,12 +115,21 @@ def compared(row, data, difference, low, high, values=(50.0,) * 6):
     }
 
 
+def defaults(*names):
+    """The default's own lines, which are compared with nothing."""
+    return [{**compared("metaxc", name, 0.0, 0.0, 0.0), "versus_default": {}} for name in names]
+
+
 class TestFindings:
     """A row's difference to the default is what the default loses."""
+
+    def test_without_the_default_there_are_none(self, page):
+        assert page.render_findings([compared("BM25", "shop", 9.0, 8.0, 10.0)]).startswith("No findings")
 
     def test_gains_and_losses_are_counted_and_shown(self, page):
         text = page.render_findings(
             [
+                *defaults("shop", "farm", "zoo"),
                 compared("adapted encoder alone", "shop", -2.0, -3.0, -1.0),
                 compared("adapted encoder alone", "farm", 4.0, 2.0, 6.0),
                 compared("adapted encoder alone", "zoo", 1.0, -1.0, 3.0),
@@ -140,7 +149,11 @@ class TestFindings:
 
     def test_oracles_and_differences_within_the_interval_are_not_better(self, page):
         text = page.render_findings(
-            [compared("oracle (adapted)", "shop", 9.0, 8.0, 10.0), compared("BM25", "shop", 1.0, -1.0, 3.0)]
+            [
+                *defaults("shop"),
+                compared("oracle (adapted)", "shop", 9.0, 8.0, 10.0),
+                compared("BM25", "shop", 1.0, -1.0, 3.0),
+            ]
         )
         assert "None, in none of these columns." in text
 
@@ -161,8 +174,8 @@ class TestFindings:
             ),
         ]
         assert "in: shop zero-shot R@10 (60.0 against 61.0)." in page.render_findings(rows)
-        assert "On 1 of 1 data sets it is at least as good" in page.render_findings(rows[:2])
-        assert "Not measured." in page.render_findings(rows[:1])
+        assert "On 1 of 1 data sets it is at least as good" in page.render_findings(rows[:3])
+        assert "Not measured." in page.render_findings(rows[:2])
 
 
 def test_each_row_is_judged_by_its_own_sources():
