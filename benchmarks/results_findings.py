@@ -62,8 +62,8 @@ COMPARISONS = (
 
 
 def main_rows(records: Sequence[Record]) -> dict[str, dict[str, Record]]:
-    """By data set, the latest record of each row of the main table, where the default is among them: without it there is
-    nothing that the present code was compared with."""
+    """By data set, the latest record of each row of the main table, where the default is among them: without it nothing
+    was compared with the present code."""
     found: dict[str, dict[str, Record]] = {}
     for record in records:
         if record["table"] == "main":

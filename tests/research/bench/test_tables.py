@@ -160,6 +160,7 @@ class TestFindings:
     def test_the_size_best_is_held_against_the_better_of_two(self, page):
         practice = "fine-tuned sentence-transformers"
         rows = [
+            *defaults("shop"),
             compared(
                 "metaxc --size best", "shop", 0.0, -1.0, 1.0, values=(50.0, 60.0, 50.0, 50.0, 50.0, 50.0)
             ),
