@@ -138,12 +138,12 @@ def describe_best(rows: dict[str, dict[str, Record]]) -> str:
 
 
 def render_findings(records: Sequence[Record]) -> str:
-    """The five findings as Markdown."""
+    """The findings as Markdown."""
     rows = main_rows(records)
     if not rows:
         return "No findings: the default is not measured on the present code.\n"
     parts = [
-        "**Five findings.** Differences in points with the 95 % interval of a paired bootstrap over the test queries; "
+        "**Findings.** Differences in points with the 95 % interval of a paired bootstrap over the test queries; "
         "bold where it excludes 0. One seed. *Novel* and *observed R@10* are of the ranking of all items.",
         "",
     ]
