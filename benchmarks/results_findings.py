@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from metaxc.research.bench import Record
+from metaxc.research.bench.results import BEST
 
 COLUMNS = (
     ("zero-shot P@1", "zero_shot", "P@1"),
@@ -22,7 +23,6 @@ COLUMNS = (
 """Heading, setting and metric of what is compared; the last two are of the ranking of all items."""
 
 DEFAULT = "metaxc"
-BEST = "metaxc --size best"
 PRACTICE = ("fine-tuned sentence-transformers", "fine-tuned sentence-transformers + BM25 (RRF)")
 ORACLES = "oracle"
 
@@ -119,22 +119,30 @@ def describe_better_rows(rows: dict[str, dict[str, Record]]) -> str:
 
 
 def describe_best(rows: dict[str, dict[str, Record]]) -> str:
-    """In which columns the size best is below fine-tuned sentence-transformers, alone or with BM25."""
-    compared, below = 0, []
+    """In which columns the size best is below fine-tuned sentence-transformers, alone or with BM25: beyond the interval
+    of the difference, and by how much at most within it."""
+    compared, below, within = set(), [], 0.0
     for data, records in rows.items():
-        if BEST not in records or not any(name in records for name in PRACTICE):
-            continue
-        compared += 1
-        for heading, setting, metric in COLUMNS:
-            own = _value(records[BEST], setting, metric)
-            other = max(_value(records[name], setting, metric) for name in PRACTICE if name in records)
-            if other > own:
-                below.append(f"{data} {heading} ({own:.1f} against {other:.1f})")
+        for name in PRACTICE:
+            versus = records.get(name, {}).get("versus_best")
+            if BEST not in records or not versus:
+                continue
+            compared.add(data)
+            for heading, setting, metric in COLUMNS:
+                one = versus[setting][metric]
+                if one["low"] > 0:
+                    below.append(f"{data} {heading} (-{one['difference']:.1f} against {name})")
+                else:
+                    within = max(within, one["difference"])
     if not compared:
         return "Not measured."
-    if not below:
-        return f"On {compared} of {compared} data sets it is at least as good in every column."
-    return f"Of {compared} data sets × {len(COLUMNS)} columns it is below the better of the two in: {'; '.join(below)}."
+    places = f"{len(compared)} data sets × {len(COLUMNS)} columns × {len(PRACTICE)} rows"
+    found = (
+        f"it is below beyond the interval in: {'; '.join(below)}"
+        if below
+        else "it is nowhere below beyond the interval"
+    )
+    return f"Of {places} {found}. Within the interval it is {within:.1f} points below at most."
 
 
 def render_findings(records: Sequence[Record]) -> str:
@@ -160,12 +168,6 @@ def render_findings(records: Sequence[Record]) -> str:
         "",
     ]
     return "\n".join(parts)
-
-
-def _value(record: Record, setting: str, metric: str) -> float:
-    metrics = record["metrics"]
-    found = metrics[setting] if setting in metrics else metrics["generalized"][setting]
-    return float(found[metric])
 
 
 def _cell(value: float, low: float, high: float) -> str:

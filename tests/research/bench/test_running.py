@@ -22,7 +22,8 @@ from metaxc.research.bench import (
     run_table,
 )
 from metaxc.research.bench.main_table import with_novel_ratio
-from metaxc.research.bench.rows import SharedModel
+from metaxc.research.bench.results import BEST
+from metaxc.research.bench.rows import FINE_TUNED, SharedModel
 from metaxc.research.bench.running import plan_rows
 from metaxc.research.code_version import MODEL_SOURCES, source_digest
 from metaxc.research.report.report_data import read_bench_rows
@@ -110,6 +111,17 @@ class TestRunning:
         assert found["difference"] == -75.0
         assert found["low"] < -75 < found["high"] < 0
         assert found["significant"] is True
+
+    def test_rows_with_a_fine_tuned_encoder_are_compared_with_the_size_best_too(self, context, tmp_path):
+        results = Results(tmp_path / "r.jsonl")
+        rows = fake_rows(
+            [], {"base": [100.0] * 40, BEST: [50.0] * 40, "tuned": [0.0] * 40, "frozen": [0.0] * 40}
+        )
+        rows[2] = replace(rows[2], group=FINE_TUNED)
+        found = {one["row"]: one for one in run_table(context, Table("t", "", rows), rows, results)}
+        assert found["tuned"]["versus_best"]["zero_shot"]["P@1"]["difference"] == -50.0
+        assert found["tuned"]["versus_default"]["zero_shot"]["P@1"]["difference"] == -100.0
+        assert not any("versus_best" in found[name] for name in ("base", BEST, "frozen"))
 
     def test_rows_are_compared_with_a_default_that_runs_later(self, context, tmp_path):
         done, results = [], Results(tmp_path / "r.jsonl")

@@ -98,21 +98,16 @@ def test_the_page_shows_rows_of_the_present_code_and_counts_the_others(page, tmp
     assert page.describe_left_out([]) == ""
 
 
-def compared(row, data, difference, low, high, values=(50.0,) * 6):
-    """A line of the main table with the same difference to the default in every column."""
-    one = {"difference": difference, "low": low, "high": high}
+def compared(row, data, *versus_default, versus_best=None):
+    """A line of the main table with the same difference, and ends of its interval, to the default in every column."""
+    given = {"versus_default": versus_default, "versus_best": versus_best}
     settings = ("zero_shot", "generalized", "novel", "observed")
-    kinds = {kind: {"R@10": value} for kind, value in zip(("novel", "observed"), values[4:], strict=True)}
-    return {
-        "table": "main",
-        "row": row,
-        "data": data,
-        "versus_default": {setting: {"P@1": one, "R@10": one} for setting in settings},
-        "metrics": {
-            "zero_shot": dict(zip(("P@1", "R@10"), values[:2], strict=True)),
-            "generalized": {**dict(zip(("P@1", "R@10"), values[2:4], strict=True)), **kinds},
-        },
-    }
+    found = {}
+    for name, numbers in given.items():
+        if numbers is not None:
+            one = dict(zip(("difference", "low", "high"), numbers, strict=True))
+            found[name] = {setting: {"P@1": one, "R@10": one} for setting in settings}
+    return {"table": "main", "row": row, "data": data, **found}
 
 
 def defaults(*names):
@@ -157,26 +152,24 @@ class TestFindings:
         )
         assert "None, in none of these columns." in text
 
-    def test_the_size_best_is_held_against_the_better_of_two(self, page):
+    def test_the_size_best_is_held_against_what_one_would_build_without_metaxc(self, page):
         practice = "fine-tuned sentence-transformers"
-        rows = [
-            *defaults("shop"),
-            compared(
-                "metaxc --size best", "shop", 0.0, -1.0, 1.0, values=(50.0, 60.0, 50.0, 50.0, 50.0, 50.0)
-            ),
-            compared(practice, "shop", 0.0, -1.0, 1.0, values=(50.0, 59.0, 40.0, 40.0, 40.0, 40.0)),
-            compared(
-                f"{practice} + BM25 (RRF)",
-                "shop",
-                0.0,
-                -1.0,
-                1.0,
-                values=(50.0, 61.0, 40.0, 40.0, 40.0, 40.0),
-            ),
-        ]
-        assert "in: shop zero-shot R@10 (60.0 against 61.0)." in page.render_findings(rows)
-        assert "On 1 of 1 data sets it is at least as good" in page.render_findings(rows[:3])
-        assert "Not measured." in page.render_findings(rows[:2])
+        best = compared("metaxc --size best", "shop", 0.0, -1.0, 1.0)
+        above = compared(practice, "shop", 0.0, -1.0, 1.0, versus_best=(-2.0, -3.0, -1.0))
+        tie = compared(practice, "shop", 0.0, -1.0, 1.0, versus_best=(0.7, -0.1, 1.5))
+        below = compared(f"{practice} + BM25 (RRF)", "shop", 0.0, -1.0, 1.0, versus_best=(4.0, 3.0, 5.0))
+        rows = [*defaults("shop"), best]
+        nowhere = "1 data sets × 6 columns × 2 rows it is nowhere below beyond the interval."
+        assert f"{nowhere} Within the interval it is 0.0 points below at most." in page.render_findings(
+            [*rows, above]
+        )
+        assert f"{nowhere} Within the interval it is 0.7 points below at most." in page.render_findings(
+            [*rows, tie]
+        )
+        found = page.render_findings([*rows, above, below])
+        assert "below beyond the interval in: shop zero-shot P@1 (-4.0 against fine-tuned" in found
+        assert found.count("-4.0 against") == 6
+        assert "Not measured." in page.render_findings(rows)
 
 
 def test_each_row_is_judged_by_its_own_sources():

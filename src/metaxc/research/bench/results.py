@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,12 @@ from metaxc.arrays import Doubles
 from metaxc.artifacts import atomic_file, json_digest
 from metaxc.errors import DataError
 from metaxc.evaluation.paired import PairedValues, paired_intervals
+from metaxc.research.bench.rows import FINE_TUNED
 from metaxc.research.code_version import MODEL_SOURCES, source_digest
 
 Record = dict[str, Any]
+BEST = "metaxc --size best"
+"""The row that those with a fine-tuned encoder are compared with, besides the default."""
 RECORD_START = b'{"table": '
 """How each line of a result file begins."""
 
@@ -53,11 +56,18 @@ class Results:
     def find_default(self, record: Record) -> Record | None:
         """The latest record of the default model, measured with the present code, for the data and configuration of a
         record."""
+        return self._find_model(record, lambda other: bool(other.get("default")))
+
+    def find_best(self, record: Record) -> Record | None:
+        """The same of `--size best`."""
+        return self._find_model(record, lambda other: other["row"] == BEST)
+
+    def _find_model(self, record: Record, is_wanted: Callable[[Record], bool]) -> Record | None:
         present = source_digest(MODEL_SOURCES)
         found = [
             other
             for other in self.records()
-            if other.get("default")
+            if is_wanted(other)
             and "failed" not in other
             and other.get("source_digest") == present
             and all(other[name] == record[name] for name in ("fingerprint", "recipe"))
@@ -78,26 +88,33 @@ class Results:
         return record
 
     def with_comparison(self, record: Record) -> Record:
-        """The record with its comparison with the default, where both have per-query values."""
-        default = self.find_default(record)
-        if default is None or record.get("default") or record.get("other_split"):
+        """The record with its comparison with the default, where both have per-query values; a row with a fine-tuned
+        encoder also with `--size best`, which spends as much time."""
+        if record.get("default") or record.get("other_split"):
             return record
-        versus = self.compare_records(record, default)
-        return {**record, "versus_default": versus} if versus else record
+        references = {"versus_default": self.find_default(record)}
+        if record["group"] == FINE_TUNED:
+            references["versus_best"] = self.find_best(record)
+        versus = {
+            name: self.compare_records(record, reference)
+            for name, reference in references.items()
+            if reference is not None
+        }
+        return {**record, **{name: differences for name, differences in versus.items() if differences}}
 
     def update_comparison(self, record: Record, recipe: str) -> Record:
-        """A record of the file in a run of the configuration `recipe`: compared with the default of that run, and
+        """A record of the file in a run of the configuration `recipe`: compared with the models of that run, and
         written again if that changes it. A row that does not depend on the configuration is run once and compared
         with each default."""
         compared = self.with_comparison({**record, "recipe": recipe})
         return record if compared == record else self.append(compared, {})
 
     def compare_records(
-        self, record: Record, default: Record
+        self, record: Record, reference: Record
     ) -> dict[str, dict[str, dict[str, float | bool]]]:
-        """Row minus default on the same queries, by setting ("novel" and "observed": kinds of items in the generalized
-        ranking) and metric; empty where the queries differ."""
-        own, other = self.load_per_query(record_key(record)), self.load_per_query(record_key(default))
+        """Row minus reference on the same queries, by setting ("novel" and "observed": kinds of items in the
+        generalized ranking) and metric; empty where the queries differ."""
+        own, other = self.load_per_query(record_key(record)), self.load_per_query(record_key(reference))
         return {
             setting: {name: one._asdict() for name, one in differences.items()}
             for setting, differences in paired_intervals(own, other).items()
