@@ -4,7 +4,8 @@
     python benchmarks/novel.py DATA --model MODEL --out FILE      # evaluates a model that is there, of older code too
     python benchmarks/novel.py DATA --size fast --out FILE        # another size of `metaxc train`
     python benchmarks/novel.py DATA --exposure-cost 1 --out FILE  # points of accuracy that may be given for novel items
-    python benchmarks/novel.py --table                            # the result file as the README's tables
+    python benchmarks/novel.py --table summary                    # the result file as the README's table
+    python benchmarks/novel.py --table details                    # and as those of docs/results.md
 
 For each data set folder this trains as `metaxc train` does, runs `metaxc evaluate`, and measures the time of
 `SentenceTransformer.encode` (with its defaults) on a sample of the same texts in the same run, so that the cost of
@@ -32,6 +33,7 @@ from metaxc import EmbeddingCache, Irene, Pretrained, __version__, read_folder
 from metaxc.data import Dataset
 from metaxc.irene import SIZES
 from metaxc.metrics import CLICK_SLICES
+from metaxc.research.bench.results import find_metric
 from metaxc.research.code_version import git_commit
 from metaxc.research.latency import time_call
 
@@ -124,8 +126,32 @@ def run(
     return row
 
 
-def render_table(results: dict) -> str:
-    """The result file as the README's tables."""
+SUMMARY_COLUMNS = {
+    "zero-shot R@10": ("zero_shot", "R@10"),
+    "all items P@1": ("generalized", "P@1"),
+    "all items R@10": ("generalized", "R@10"),
+    "novel R@10": ("generalized", "novel", "R@10"),
+    "observed R@10": ("generalized", "observed", "R@10"),
+    "H": ("generalized", "H"),
+}
+
+
+def render_summary(results: dict) -> str:
+    """The result file as the README's table: in each cell the bare encoder, the adapted one and metaxc."""
+    lines = [f"| data set | {' | '.join(SUMMARY_COLUMNS)} |", "|---" * (len(SUMMARY_COLUMNS) + 1) + "|"]
+    for name, row in sorted(results.items()):
+        cells = []
+        for path in SUMMARY_COLUMNS.values():
+            bare, adapted, model = (
+                f"{find_metric(row['systems'][one], path):.1f}" for one in (BARE, ADAPTED, MODEL)
+            )
+            cells.append(f"{bare} → {adapted} → **{model}**")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def render_details(results: dict) -> str:
+    """The result file as the tables of docs/results.md."""
     timed = any("times plain encoding" in row for row in results.values())
     columns = ["zero-shot P@1", "R@10", "all items P@1", "R@10", "novel R@10", "observed R@10", "H"]
     columns += ["train ÷ encode"] if timed else []
@@ -143,7 +169,41 @@ def render_table(results: dict) -> str:
                 known = system == MODEL and "times plain encoding" in row
                 cells.append(f"{row['times plain encoding']:.1f} ×" if known else "")
             lines.append(f"| {name if system == BARE else ''} | {system} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *render_clicks(results)])
+    parts = [
+        lines,
+        [
+            "Metaxc minus the adapted encoder alone, with 95 % intervals of a paired bootstrap over the test queries:"
+        ],
+        render_differences(results),
+        ["Recall of relevant query-item pairs at 10 by the item's number of training clicks:"],
+        render_clicks(results),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+DIFFERENCE_COLUMNS = {
+    "zero-shot P@1": ("zero_shot", "P@1"),
+    "zero-shot R@10": ("zero_shot", "R@10"),
+    "all items P@1": ("generalized", "P@1"),
+    "all items R@10": ("generalized", "R@10"),
+    "novel P@1": ("novel", "P@1"),
+    "novel R@10": ("novel", "R@10"),
+    "observed R@10": ("observed", "R@10"),
+}
+
+
+def render_differences(results: dict) -> list[str]:
+    """What the model adds to its own encoder, as a Markdown table; bold where the interval excludes 0."""
+    columns = DIFFERENCE_COLUMNS
+    lines = [f"| data set | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name, row in sorted(results.items()):
+        cells = []
+        for path in columns.values():
+            one = find_metric(row["systems"][ADAPTED]["model_minus_baseline"], path)
+            mark = "**" if one["significant"] else ""
+            cells.append(f"{mark}{one['difference']:+.1f} ({one['low']:.1f} to {one['high']:.1f}){mark}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
 
 
 def render_clicks(results: dict) -> list[str]:
@@ -157,6 +217,9 @@ def render_clicks(results: dict) -> list[str]:
                 cells = ["" if value is None else f"{value:.1f}" for value in values]
                 lines.append(f"| {name if system == ADAPTED else ''} | {system} | {' | '.join(cells)} |")
     return lines
+
+
+TABLES = {"summary": render_summary, "details": render_details}
 
 
 def main() -> None:
@@ -177,7 +240,7 @@ def main() -> None:
     parser.add_argument("--test-queries", type=int, help="evaluate on so many of the test queries")
     parser.add_argument("--exposure-cost", type=float, help="of `metaxc train`")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--table", action="store_true", help="print the result file as Markdown tables")
+    parser.add_argument("--table", choices=list(TABLES), help="print the result file as Markdown")
     options = parser.parse_args()
     for folder in options.data:
         row = run(
@@ -194,9 +257,9 @@ def main() -> None:
         results[folder.name] = row
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
-        print(render_table({folder.name: row}), flush=True)
+        print(render_details({folder.name: row}), flush=True)
     if options.table:
-        print(render_table(json.loads(options.out.read_text())))
+        print(TABLES[options.table](json.loads(options.out.read_text())))
 
 
 if __name__ == "__main__":

@@ -39,11 +39,15 @@ def test_the_readmes_python_runs(tmp_path, monkeypatch):
     assert (tmp_path / "model" / "manifest.json").exists()
 
 
-def test_the_readmes_tables_are_the_result_file():
-    command = [sys.executable, "benchmarks/novel.py", "--table"]
+@pytest.mark.parametrize(
+    ("page", "marker", "table"),
+    [("README.md", "novel", "summary"), ("docs/results.md", "whole", "details")],
+)
+def test_the_tables_of_whole_data_sets_are_the_result_file(page, marker, table):
+    command = [sys.executable, "benchmarks/novel.py", "--table", table]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert len(done.stdout.splitlines()) > 4
-    assert between_markers("novel") == done.stdout.strip()
+    assert between_markers(marker, page) == done.stdout.strip()
 
 
 def test_the_readmes_example_is_what_the_demo_printed():
@@ -54,10 +58,10 @@ def test_the_readmes_example_is_what_the_demo_printed():
         assert line in printed
 
 
-def between_markers(name):
-    """The part of the README that is copied from elsewhere."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (part,) = re.findall(rf"<!-- {name}: begin -->\n(.*?)<!-- {name}: end -->", readme, flags=re.DOTALL)
+def between_markers(name, page="README.md"):
+    """The part of a page that is copied from elsewhere."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (part,) = re.findall(rf"<!-- {name}: begin -->\n(.*?)<!-- {name}: end -->", text, flags=re.DOTALL)
     return part.strip()
 
 
