@@ -173,7 +173,7 @@ def train(
         return
     irene = Irene(config, encoder=vectors, cache=EmbeddingCache(cache))
     if _is_trained(out, irene.inputs(dataset), overwrite):
-        print_status(f"{out}: already trained from these inputs")
+        print_status(f"{out}: already trained from these inputs; to train it again, delete the folder first")
         return
     out = claim_folder(out, MODEL_KIND, overwrite=overwrite, sources=[data, *_weights(config.base)])
     _plan(dataset, config, None if vectors is None else vectors.dim, ignore_memory)
@@ -229,7 +229,7 @@ def _retrain(
     data, out = folders
     kept = load_model(keep_items, base, cache)
     if _is_trained(out, retraining_inputs(kept, dataset, config), overwrite):
-        print_status(f"{out}: already trained from these inputs")
+        print_status(f"{out}: already trained from these inputs; to train it again, delete the folder first")
         return None
     out = claim_folder(out, MODEL_KIND, overwrite=overwrite, sources=[data, keep_items])
     started = time.perf_counter()
