@@ -16,6 +16,7 @@ from metaxc.errors import ConfigError
 from metaxc.evaluation import evaluate, model_search
 from metaxc.generators import gather
 from metaxc.irene import Irene, IreneConfig
+from metaxc.irene.config import PAPER_ENCODER
 
 QUICK = {"classifiers": {"most_steps": 60}, "training": {"most_steps": 40, "batch": 64}}
 
@@ -117,7 +118,8 @@ class TestEncoder:
     @pytest.fixture
     def dataset(self, shop, monkeypatch):
         monkeypatch.setattr("metaxc.data.folds.FEWEST_QUERIES", 10)  # the shop is small
-        quick = EncoderTraining(recipe="ngame", steps=60, batch=16, learning_rate=3e-3)
+        changes = {"steps": 60, "passes": None, "batch": 16, "learning_rate": 3e-3}
+        quick = PAPER_ENCODER.model_copy(update=changes)
         monkeypatch.setattr("metaxc.irene.config.PAPER_ENCODER", quick)
         return shop.with_novel([name for name in shop.items.ids if name.endswith("-wild")])
 
@@ -128,6 +130,7 @@ class TestEncoder:
         assert record.held_items == []
         first = EncoderRecord.load(tmp_path / "fine-tune-fold" / "encoder")
         assert first.held_items  # they decide after how many steps to stop
+        assert first.validation[0][0] > 0  # but not that the encoder is not trained at all
         assert model.encoder.weights != Pretrained(tiny).weights
 
     def test_one_that_has_learnt_from_clicks_is_left_as_it_is(self, dataset, tiny, tmp_path):

@@ -186,6 +186,13 @@ def test_what_does_not_help_ends_with_the_weights_of_the_start():
         np.testing.assert_array_equal(array, seen[0][name])
 
 
+def test_the_start_is_not_kept_where_it_may_not_be():
+    encoder, history, seen = train_with_scores([4.0, 5.0, 1.0, 1.0, 1.0], keep_start=False)
+    assert history.validation == [(2, 4.0), (4, 5.0), (6, 1.0), (8, 1.0), (10, 1.0)]
+    for name, array in copy_weights(encoder.module).items():
+        np.testing.assert_array_equal(array, seen[1][name])
+
+
 def test_it_ends_after_so_many_steps_and_validates_there():
     _, history, _ = train_with_scores([1.0, 2.0, 3.0], stop_after=3)
     assert (len(history.losses), history.validation) == (3, [(0, 1.0), (2, 2.0), (3, 3.0)])

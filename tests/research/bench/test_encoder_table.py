@@ -38,6 +38,7 @@ def test_rows_of_a_recipe_train_its_encoder_once(shop_context, tmp_path, monkeyp
     alone, ours = run_table(shop_context, table, rows, Results(tmp_path / "r.jsonl"))
     assert trained == [recipe_training(shop_context, "dpr")]
     assert trained[0].planned_steps(10_000) == 78  # one pass in batches of 128
+    assert not trained[0].keep_start
     assert alone["config"]["settings"]["on top"] == "nothing"
     assert alone["config"]["settings"]["training"]["recipe"] == "dpr"
     assert 0 < alone["seconds"]["fit"] < ours["seconds"]["fit"]

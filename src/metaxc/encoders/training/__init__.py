@@ -37,6 +37,9 @@ class TrainingConfig(BaseModel):
     patience: int = Field(
         3, ge=1, description="training stops after this many validations without a better score"
     )
+    keep_start: bool = Field(
+        True, description="keep the weights before the first step where no later ones have a better score"
+    )
     checkpoint_seconds: float = Field(
         60.0, ge=0, description="seconds between two checkpoints, which is the most that a kill loses"
     )
@@ -162,6 +165,11 @@ class EncoderTraining(BaseModel):
         lt=1,
         description="share of the observed items and queries held out for validation; 0 turns early stopping off",
     )
+    keep_start: bool = Field(
+        True,
+        description="keep the weights as they were where training does not help to find held-out items; without it the "
+        "best of those after training are kept",
+    )
     seed: int = Field(0, ge=0, description="same seed and threads, same result")
     options: RecipeOptions = Field(
         default_factory=RecipeOptions, description="options that only some recipes use"
@@ -186,4 +194,5 @@ class EncoderTraining(BaseModel):
             learning_rate=self.learning_rate,
             warmup=0.1,
             validate_every=max(1, -(-steps // VALIDATIONS)),
+            keep_start=self.keep_start,
         )

@@ -93,7 +93,7 @@ def train(
     label: str = "train the encoder",
 ) -> TrainingHistory:
     """Train `encoder` in place; with validation it ends with the weights of the best score, which may be those that it
-    started with.
+    started with (`TrainingConfig.keep_start`).
 
     Args:
         encoder: What to train.
@@ -200,8 +200,11 @@ class _Run:
         return False
 
     def validate_start(self) -> None:
-        """Validate the weights before the first step: what the past teaches need not hold for held-out data."""
-        if self.validate is not None and self.config.validate_every and not self.history.validation:
+        """Validate the weights before the first step, where they may be kept: what the past teaches need not hold for
+        held-out data."""
+        if not self.config.keep_start or self.history.validation:
+            return
+        if self.validate is not None and self.config.validate_every:
             self._validate(self.validate, 0)
 
     def restore_best(self) -> None:

@@ -35,6 +35,7 @@ def recipe_training(context: Context, recipe: str) -> EncoderTraining:
             "recipe": recipe,
             "steps": MOST_STEPS,
             "passes": context.encoder_passes,
+            "keep_start": False,  # a row of a trained encoder should not be one of the bare encoder
             "seed": context.config.seed,
         }
     )
