@@ -3,8 +3,9 @@
     python benchmarks/results_page.py
 
 Reads benchmarks/results/bench/*.jsonl and replaces the text between the marker comments, findings above and tables
-below; the rest of the page is written by hand and stays. Rows that other code has measured, or that do not name their
-code, are left out and counted.
+below; the rest of the page is written by hand and stays. The main tables with all depths go to a page of their own,
+beside it, with `-depths` in its name. Rows that other code has measured, or that do not name their code, are left out
+and counted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from results_findings import render_findings
 
 from metaxc.errors import DataError
 from metaxc.research.bench import Record, read_records
-from metaxc.research.bench.tables import render_markdown, split_by_code
+from metaxc.research.bench.tables import render_depths, render_markdown, split_by_code
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 FINDINGS_BEGIN, FINDINGS_END = "<!-- findings: begin -->", "<!-- findings: end -->"
@@ -36,6 +37,13 @@ settings.
 
 {BEGIN}
 {END}
+"""
+
+DEPTHS = """# Results at all depths
+
+The main tables of [results.md](results.md), which says what they are, with all depths of the paper's tables. Percent.
+`benchmarks/results_page.py` writes this page.
+
 """
 
 PAPER = {
@@ -100,6 +108,8 @@ def main() -> None:
     page = options.page.read_text(encoding="utf-8") if options.page.exists() else START
     page = replace_between(page, FINDINGS_BEGIN, FINDINGS_END, render_findings(current))
     options.page.write_text(replace_between(page, BEGIN, END, content), encoding="utf-8")
+    depths = options.page.with_stem(f"{options.page.stem}-depths")
+    depths.write_text(DEPTHS + render_depths(current), encoding="utf-8")
     print(f"{options.page}: {len(current)} lines of results, {len(others)} rows left out")
 
 

@@ -14,6 +14,7 @@ from metaxc.research.bench.tables import (
     DEPTH_COLUMNS,
     PAPER_METRICS,
     gap_closed,
+    render_depths,
     render_markdown,
     render_table,
     split_by_code,
@@ -92,7 +93,10 @@ def test_the_page_shows_rows_of_the_present_code_and_counts_the_others(page, tmp
     page.main()
     text = (tmp_path / "p.md").read_text(encoding="utf-8")
     assert "| BM25 | **12.0** |" in text
-    assert text.count("| BM25 |") == 3  # the table and its depths
+    assert text.count("| BM25 |") == 1
+    depths = (tmp_path / "p-depths.md").read_text(encoding="utf-8")
+    assert depths.count("| BM25 |") == 2  # zero-shot and generalized
+    assert "### zero-shot" in depths
     assert not any(f"| {name}" in text for name in ("BM25 | 11", "TF-IDF", "ZestXML", "metaxc", "a row"))
     assert "are left out: 4 in all, 4 of shop." in text
     assert page.describe_left_out([]) == ""
@@ -172,6 +176,20 @@ class TestFindings:
         assert "Not measured." in page.render_findings(rows)
 
 
+def test_means_are_of_the_rows_that_all_data_sets_have():
+    shop = [
+        {**record("BM25", (10.0, 20.0, 30.0, 40.0)), "data": "shop"},
+        {**record("TF-IDF", (1.0,) * 4), "data": "shop"},
+    ]
+    farm = [{**record("BM25", (20.0, 30.0, 40.0, 50.0)), "data": "farm"}]
+    text = render_markdown([*shop, *farm])
+    means = text.split("## shop")[0]
+    assert "## Means over 2 data sets" in means
+    assert "| BM25 | 15.0 | 25.0 | 35.0 | 45.0 |" in means
+    assert "TF-IDF" not in means
+    assert "Means over" not in render_markdown(shop)
+
+
 def test_each_row_is_judged_by_its_own_sources():
     terms, model = source_digest(get_table("main").rows[-3].sources), source_digest()
     assert get_table("main").rows[-3].name == "BM25"
@@ -197,7 +215,7 @@ def test_a_line_has_every_column_of_the_papers_tables(context, tmp_path):
     printed = render_markdown([line])
     assert "novel R@10 in the mix | observed R@10 in the mix | H |" in printed
     for setting in DEPTH_COLUMNS:
-        assert f"#### main, {setting}, all depths\n\n|  | {' | '.join(PAPER_METRICS)} |" in printed
+        assert f"### {setting}\n\n|  | {' | '.join(PAPER_METRICS)} |" in render_depths([line])
 
 
 def record(row, values, group="g", **more):

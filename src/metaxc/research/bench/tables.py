@@ -135,19 +135,43 @@ def latest_records(records: Sequence[Record]) -> dict[tuple[str, str], list[Reco
 
 
 def render_markdown(records: Sequence[Record]) -> str:
-    """All tables of all data sets, each under a heading."""
+    """All tables of all data sets, each under a heading; first, where there are several, their means."""
     parts = []
     tables = latest_records(records)
+    main = [rows for (_, name), rows in tables.items() if name == "main"]
+    if len(main) > 1:
+        parts += [f"## Means over {len(main)} data sets", render_means(main)]
     for data in dict.fromkeys(key[0] for key in tables):
         parts.append(f"## {data}")
         for name in TABLES:
             rows = tables.get((data, name))
             if rows:
                 parts += [f"### {name}", render_table(rows)]
-            if rows and name == "main":
-                for setting, columns in DEPTH_COLUMNS.items():
-                    if shown := shown_columns(rows, columns):
-                        parts += [f"#### {name}, {setting}, all depths", _render_columns(rows, shown)]
+    return "\n\n".join(parts) + "\n"
+
+
+def render_means(tables: Sequence[Sequence[Record]]) -> str:
+    """One table: the mean over several data sets of each row that all of them have, such as the main tables'."""
+    measured = [{row["row"]: row for row in rows if "failed" not in row} for rows in tables]
+    names = [row["row"] for row in tables[0] if all(row["row"] in found for found in measured)]
+    body = []
+    for name in names:
+        values = [
+            [find_metric(found[name]["metrics"], path) for found in measured] for path in COLUMNS.values()
+        ]
+        body.append([name, *("–" if None in one else f"{sum(one) / len(one):.1f}" for one in values)])
+    return _render_lines(list(COLUMNS), body)
+
+
+def render_depths(records: Sequence[Record]) -> str:
+    """The main tables of all data sets with all depths of the paper's tables."""
+    parts = []
+    for (data, name), rows in latest_records(records).items():
+        if name == "main":
+            parts.append(f"## {data}")
+            for setting, columns in DEPTH_COLUMNS.items():
+                if shown := shown_columns(rows, columns):
+                    parts += [f"### {setting}", _render_columns(rows, shown)]
     return "\n\n".join(parts) + "\n"
 
 
