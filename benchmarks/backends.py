@@ -12,7 +12,10 @@ import argparse
 import json
 from pathlib import Path
 
-from accuracy import metaxc
+from novel import metaxc
+
+import metaxc as package
+from metaxc.research.code_version import git_commit
 
 SHOWN = ("P@1", "R@10", "R@100")
 
@@ -46,7 +49,12 @@ def main() -> None:
         found = {
             name: evaluate_backend(data, name, options.work, options.threads) for name in options.backends
         }
-        results[data.resolve().name] = found
+        name = data.resolve().name
+        results[name] = {
+            "commit": git_commit(Path(package.__file__).parent),
+            "command": f"python benchmarks/backends.py {name}",
+            **found,
+        }
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
         print(json.dumps({data.name: found}, indent=2), flush=True)

@@ -23,8 +23,10 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+import metaxc as package
 from metaxc.arrays import Floats
 from metaxc.index import ExactIndex, Index, ScanIndex
+from metaxc.research.code_version import git_commit
 from metaxc.research.latency import time_call
 
 QUERIES = 500
@@ -170,6 +172,8 @@ def main() -> None:
             rows.append(measure(vectors, queries, None if options.no_churn else fresh))
             print(json.dumps(rows[-1]), flush=True)
     result = {
+        "commit": git_commit(Path(package.__file__).parent),
+        "command": "python benchmarks/index.py",
         "vectors": "generated" if options.vectors is None else options.vectors.name,
         "spread": options.spread,
         "queries": QUERIES,

@@ -3,6 +3,8 @@ embedding depends on the other texts of its batch.
 
     python benchmarks/quantisers.py DATA --out benchmarks/results/quantisers.json
 
+Requires: pip install onnx-ir, which one of the ways needs.
+
 Times are CPU seconds of one thread, so that other work on the machine has little influence, and the best of several
 alternating rounds.
 """
@@ -21,13 +23,14 @@ import numpy as np
 import onnx
 import torch
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
+import metaxc as package
 from metaxc import read_folder
 from metaxc.artifacts import save_json
 from metaxc.encoders import Pretrained
 from metaxc.encoders.onnx import compute_parity
 from metaxc.encoders.onnx_graph import OnnxModel, decompose_layer_norms, quantise, write_graph
+from metaxc.research.code_version import git_commit
 
 
 def dynamic(file: Path) -> None:
@@ -45,6 +48,8 @@ def dynamic(file: Path) -> None:
 
 def nbits(file: Path) -> None:
     """ONNX Runtime's MatMulNBits: a scale per token and block of 128 weights."""
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
     quantiser = MatMulNBitsQuantizer(
         onnx.load(str(file)), bits=8, block_size=128, is_symmetric=True, accuracy_level=4
     )
@@ -107,7 +112,13 @@ def main() -> None:
                     "cosine alone and in a batch": round(float((alone * found[:50]).sum(axis=1).mean()), 5),
                     "CPU ms per text": round(1000 * min(taken[name]) / len(bags), 3),
                 }
-    result = {"data": dataset.name, "texts": len(bags), "ways": rows}
+    result = {
+        "commit": git_commit(Path(package.__file__).parent),
+        "command": f"python benchmarks/quantisers.py {dataset.name}",
+        "data": dataset.name,
+        "texts": len(bags),
+        "ways": rows,
+    }
     options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=2))
 

@@ -24,12 +24,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import metaxc as package
 from metaxc import __version__, read_folder
 from metaxc.data import Dataset
 from metaxc.data.sources import build
 from metaxc.emmett import Emmett
 from metaxc.encoders import EmbeddingCache, Pretrained
 from metaxc.irene import Irene, IreneConfig
+from metaxc.research.code_version import git_commit
 from metaxc.research.latency import time_call
 
 BACKENDS = ("torch", "onnx", "onnx-int8")
@@ -77,7 +79,8 @@ def measure_encoding(texts: Sequence[str], rounds: int, cache: Path) -> dict:
 
 def measure_representing(dataset: Dataset, rounds: int, cache: Path) -> dict:
     """Milliseconds per batch of 256 item texts, encoded alone and represented, and the ratio."""
-    config = IreneConfig(folds=0, adapter={"epochs": 1})  # neither changes the cost of representing
+    # None of these changes the cost of representing.
+    config = IreneConfig(folds=0, fine_tuning=None, adapter={"epochs": 1})
     with tempfile.TemporaryDirectory() as temporary:
         Irene(config, cache=EmbeddingCache(cache)).fit(dataset, report=print).save(Path(temporary) / "model")
         model = Emmett.load(Path(temporary) / "model")  # without a cache
@@ -125,6 +128,8 @@ def main() -> None:
         chosen = np.random.default_rng(0).permutation(len(everything))[: options.texts]
         texts = [everything[row] for row in chosen.tolist()]
         found = {
+            "commit": git_commit(Path(package.__file__).parent),
+            "command": f"python benchmarks/speed.py --texts {options.texts} --rounds {options.rounds}",
             "data": dataset.name,
             "encode": measure_encoding(texts, options.rounds, cache),
             "represent": measure_representing(dataset, options.rounds, cache),
