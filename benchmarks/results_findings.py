@@ -98,7 +98,7 @@ def describe(comparison: Comparison, rows: dict[str, dict[str, Record]]) -> list
     listed = f" ({', '.join(worse)})" if worse else ""
     words = (
         f"Of {len(compared) * len(COLUMNS)} differences {better} are gains beyond the interval and {len(worse)} "
-        f"losses{listed}; the others are within it."
+        f"{'is a loss' if len(worse) == 1 else 'are losses'}{listed}; the others are within it."
     )
     return [" ".join(part for part in (comparison.note, words) if part), "", *table]
 

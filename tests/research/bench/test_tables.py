@@ -135,7 +135,8 @@ class TestFindings:
             ]
         )
         assert (
-            "Of 18 differences 6 are gains beyond the interval and 6 losses (farm zero-shot P@1, farm" in text
+            "Of 18 differences 6 are gains beyond the interval and 6 are losses (farm zero-shot P@1, farm"
+            in text
         )
         assert "| shop | **+2.0 (1.0 to 3.0)** |" in text
         assert "| farm | **-4.0 (-6.0 to -2.0)** |" in text
